@@ -19,7 +19,7 @@ def prepared(question):
     """A function without arguments, to be timed."""
     dtype, sample = getattr(torch, question["dtype"]), question["sample"]
     bases = [in_torch.base(spec, dtype, seed) for seed, spec in enumerate(sample["inputs"])]
-    inputs = [in_torch.look(x, spec["view"]) for x, spec in zip(bases, sample["inputs"])]
+    inputs = [in_torch.view_of(x, spec["view"]) for x, spec in zip(bases, sample["inputs"])]
     run = in_torch.function(question["torch"], sample["args"], dtype)
     if question["pass"] == "forward":
         call = lambda: run(inputs)

@@ -21,7 +21,7 @@ struct Args {}
 fn main() -> Result<()> {
     let Args {} = common::arguments();
     // 64 MiB for everything. The loader may have at most 24 MiB of them.
-    let ram = Budget::new("ram", "64 MiB".parse::<ByteSize>()?).with_knob("raise `ram` or lower the batch size");
+    let ram = Budget::new("ram", "64 MiB".parse::<ByteSize>()?).with_advice("raise `ram` or lower the batch size");
     let loader = ram.child("loader", ByteSize::mib(24));
 
     // The limit is the layer below the pool, so it bounds real memory, including idle blocks of the pool.

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::PoisonError;
 
 use crate::array::{Array, ToArray};
-use crate::error::{Error, Result, create, ensure, refuse};
+use crate::error::{Error, Result, create_error, ensure, refuse};
 use crate::image::{Pixels, arrange, png};
 use crate::step::Step;
 use crate::writer::{SummaryWriter, check_tag};
@@ -102,7 +102,7 @@ impl SummaryWriter {
 
         let subfolder = format!("{step:05}/{}", folder_name(tag));
         let folder = self.log_dir().join(&subfolder);
-        fs::create_dir_all(&folder).map_err(create(&folder))?;
+        fs::create_dir_all(&folder).map_err(create_error(&folder))?;
         replace(&folder.join("tensors.tsv"), tensors(&embedding.points, dimensions).as_bytes())?;
         let mut entry = String::new();
         if let Some(metadata) = metadata {
@@ -121,7 +121,7 @@ impl SummaryWriter {
 
     /// Appends an entry to the configuration, and removes an earlier entry with the same name.
     fn add_to_projector(&self, name: &str, entry: &str) -> Result<()> {
-        let _alone = self.projector.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.projector.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.log_dir().join("projector_config.pbtxt");
         let old = match fs::read_to_string(&path) {
             Ok(old) => old,
@@ -140,7 +140,7 @@ impl SummaryWriter {
 }
 
 fn replace(path: &Path, contents: &[u8]) -> Result<()> {
-    pagelock_files::replace(path, contents).map_err(create(path))
+    pagelock_files::replace(path, contents).map_err(create_error(path))
 }
 
 /// The text of `tensors.tsv`.

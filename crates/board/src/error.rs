@@ -48,7 +48,7 @@ impl std::fmt::Debug for Error {
 }
 
 /// An [`Error::Create`] for `path`.
-pub(crate) fn create(path: &Path) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn create_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Create { path: path.to_owned(), error }
 }
 

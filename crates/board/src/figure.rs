@@ -106,7 +106,7 @@ impl SummaryWriter {
 #[derive(Debug)]
 pub struct FigureBackend<'a>(&'a mut Figure);
 
-type Drawn = std::result::Result<(), DrawingErrorKind<std::convert::Infallible>>;
+type DrawResult = std::result::Result<(), DrawingErrorKind<std::convert::Infallible>>;
 
 impl DrawingBackend for FigureBackend<'_> {
     type ErrorType = std::convert::Infallible;
@@ -115,15 +115,15 @@ impl DrawingBackend for FigureBackend<'_> {
         (self.0.0.width as u32, self.0.0.height as u32)
     }
 
-    fn ensure_prepared(&mut self) -> Drawn {
+    fn ensure_prepared(&mut self) -> DrawResult {
         Ok(())
     }
 
-    fn present(&mut self) -> Drawn {
+    fn present(&mut self) -> DrawResult {
         Ok(())
     }
 
-    fn draw_pixel(&mut self, point: BackendCoord, color: BackendColor) -> Drawn {
+    fn draw_pixel(&mut self, point: BackendCoord, color: BackendColor) -> DrawResult {
         self.0.blend(point, color);
         Ok(())
     }
@@ -136,7 +136,7 @@ impl DrawingBackend for FigureBackend<'_> {
         Ok(Letters::of(style.size()).size(text))
     }
 
-    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, (x, y): BackendCoord) -> Drawn {
+    fn draw_text<S: BackendTextStyle>(&mut self, text: &str, style: &S, (x, y): BackendCoord) -> DrawResult {
         let letters = Letters::of(style.size());
         let (width, height) = letters.size(text);
         let (width, height) = (width as i32, height as i32);
@@ -153,7 +153,7 @@ impl DrawingBackend for FigureBackend<'_> {
         };
         let (transform, color) = (style.transform(), style.color());
         letters.draw(text, |dx, dy| {
-            let (dx, dy) = turned(&transform, left + dx, top + dy);
+            let (dx, dy) = rotated(&transform, left + dx, top + dy);
             self.0.blend((x.saturating_add(dx), y.saturating_add(dy)), color);
         });
         Ok(())
@@ -161,7 +161,7 @@ impl DrawingBackend for FigureBackend<'_> {
 }
 
 /// An offset from the anchor of a text, after the text is rotated around the anchor.
-fn turned(transform: &FontTransform, x: i32, y: i32) -> (i32, i32) {
+fn rotated(transform: &FontTransform, x: i32, y: i32) -> (i32, i32) {
     match transform {
         FontTransform::None => (x, y),
         FontTransform::Rotate90 => (-y, x),

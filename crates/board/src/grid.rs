@@ -66,19 +66,19 @@ pub fn make_grid(images: &(impl ToArray + ?Sized), options: GridOptions) -> Resu
         "pictures of the shape {shape:?} in rows of {} have no pixels",
         options.nrow
     );
-    let form = Form { n, channels, height, width };
+    let batch = BatchShape { n, channels, height, width };
     match &images.values {
         Values::U8(bytes) => {
             ensure!(!options.normalize, "bytes cannot be normalized; convert the pictures to f32");
-            let (shape, grid) = form.arrange(bytes, &options, options.pad_value as u8)?;
+            let (shape, grid) = batch.arrange(bytes, &options, options.pad_value as u8)?;
             Array::of(Values::U8(Cow::Owned(grid)), shape)
         }
         _ => {
             let mut values = images.to_f32().into_owned();
             if options.normalize {
-                normalize(&mut values, form.channels * form.height * form.width, &options)?;
+                normalize(&mut values, batch.channels * batch.height * batch.width, &options)?;
             }
-            let (shape, grid) = form.arrange(&values, &options, options.pad_value as f32)?;
+            let (shape, grid) = batch.arrange(&values, &options, options.pad_value as f32)?;
             Array::of(Values::F32(Cow::Owned(grid)), shape)
         }
     }
@@ -102,17 +102,17 @@ fn normalize(values: &mut [f32], image_len: usize, options: &GridOptions) -> Res
 }
 
 /// The number and the size of the pictures.
-struct Form {
+struct BatchShape {
     n: usize,
     channels: usize,
     height: usize,
     width: usize,
 }
 
-impl Form {
+impl BatchShape {
     /// The shape and the values of the grid.
     fn arrange<T: Copy>(&self, values: &[T], options: &GridOptions, pad: T) -> Result<(Vec<usize>, Vec<T>)> {
-        let &Form { n, channels, height, width } = self;
+        let &BatchShape { n, channels, height, width } = self;
         let shown = if channels == 1 { 3 } else { channels };
         let padding = if n == 1 { 0 } else { options.padding };
         let columns = options.nrow.min(n);

@@ -76,8 +76,8 @@ fn histogram(tag: &str, values: &[f64], bins: &Bins) -> Result<Histogram> {
         Bins::Equal(n) => equal_edges(tag, *n, min, max)?,
         Bins::Edges(edges) => edges.clone(),
     };
-    let do_rise = edges.len() >= 2 && edges.is_sorted_by(|a, b| a < b);
-    ensure!(do_rise, "the histogram `{tag}` needs two or more edges in increasing order");
+    let is_increasing = edges.len() >= 2 && edges.is_sorted_by(|a, b| a < b);
+    ensure!(is_increasing, "the histogram `{tag}` needs two or more edges in increasing order");
 
     let counts = count(values, &edges);
     let first = counts.iter().position(|&count| count > 0.0);

@@ -168,8 +168,8 @@ impl SummaryWriter {
 fn check(hparams: &HParams) -> Result<()> {
     for (at, (name, value, all)) in hparams.settings.iter().enumerate() {
         ensure!(!name.is_empty(), "a setting has no name");
-        let is_twice = hparams.settings[..at].iter().any(|(other, ..)| other == name);
-        ensure!(!is_twice, "the setting `{name}` is given twice");
+        let is_duplicate = hparams.settings[..at].iter().any(|(other, ..)| other == name);
+        ensure!(!is_duplicate, "the setting `{name}` is given twice");
         let other = all.iter().map(HParam::kind).find(|kind| *kind != value.kind());
         ensure!(
             other.is_none(),

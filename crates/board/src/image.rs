@@ -81,27 +81,27 @@ impl SummaryWriter {
 
 /// The picture, or the grid of pictures, in an array whose dimensions `format` names.
 pub(crate) fn pixels(array: &Array<'_>, format: &str) -> Result<Pixels> {
-    let wanted = match format.len() {
+    let layout = match format.len() {
         2 => "HW",
         3 => "HWC",
         _ => "NHWC",
     };
-    let places: Vec<_> = wanted.chars().map(|letter| format.to_uppercase().find(letter)).collect();
+    let positions: Vec<_> = layout.chars().map(|letter| format.to_uppercase().find(letter)).collect();
     let shape = &array.shape;
     ensure!(
-        format.len() == wanted.len() && places.iter().all(Option::is_some),
+        format.len() == layout.len() && positions.iter().all(Option::is_some),
         "`{format}` is not a picture format; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like"
     );
     ensure!(shape.len() == format.len(), "a picture of the shape {shape:?} is not `{format}`; name its format");
     let strides: Vec<usize> = (0..shape.len())
         .map(|at| shape[at + 1..].iter().fold(1, |stride: usize, &size| stride.saturating_mul(size)))
         .collect();
-    let places = places.into_iter().flatten();
-    let mut dims: Vec<(usize, usize)> = places.map(|place| (shape[place], strides[place])).collect();
-    dims.extend(std::iter::repeat_n((1, 0), usize::from(wanted == "HW"))); // one channel
+    let positions = positions.into_iter().flatten();
+    let mut dims: Vec<(usize, usize)> = positions.map(|position| (shape[position], strides[position])).collect();
+    dims.extend(std::iter::repeat_n((1, 0), usize::from(layout == "HW"))); // one channel
     dims.splice(..0, std::iter::repeat_n((1, 0), 4 - dims.len()));
     let [n, height, width, channels] = dims[..] else { unreachable!("`dims` was filled up to four dimensions") };
-    let channels_fit = if wanted == "NHWC" { [1, 3].contains(&channels.0) } else { (1..=4).contains(&channels.0) };
+    let channels_fit = if layout == "NHWC" { [1, 3].contains(&channels.0) } else { (1..=4).contains(&channels.0) };
     ensure!(
         channels_fit,
         "a picture of the shape {shape:?}, `{format}`, has {} channels; only 1 or 3 can be shown",

@@ -9,7 +9,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::{Result, create};
+use crate::error::{Result, create_error};
 use crate::step::now;
 
 const PREFIX: &str = "events.out.tfevents.";
@@ -25,7 +25,7 @@ pub(crate) fn new_event_file(folder: &Path, suffix: &str) -> Result<(File, PathB
         match File::create_new(&path) {
             Ok(file) => return Ok((file, path)),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => seconds = seconds.saturating_add(1),
-            Err(error) => return Err(create(&path)(error)),
+            Err(error) => return Err(create_error(&path)(error)),
         }
     }
 }

@@ -79,7 +79,7 @@ fn pr_curve(tag: &str, labels: &Array<'_>, predictions: &Array<'_>, n: usize) ->
         positives[bucket as usize] += label;
         negatives[bucket as usize] += 1.0 - label;
     }
-    let (tp, fp) = (sums_from_the_end(&positives), sums_from_the_end(&negatives));
+    let (tp, fp) = (suffix_sums(&positives), suffix_sums(&negatives));
     let rest = |sums: &[f64]| sums.iter().map(|sum| sums[0] - sum).collect::<Vec<f64>>();
     let (tn, r#fn) = (rest(&fp), rest(&tp));
     let share = |of: &[f64]| tp.iter().zip(of).map(|(tp, of)| tp / (tp + of).max(MINIMUM_COUNT)).collect::<Vec<f64>>();
@@ -90,7 +90,7 @@ fn pr_curve(tag: &str, labels: &Array<'_>, predictions: &Array<'_>, n: usize) ->
 }
 
 /// For each index, the sum of the values from there on.
-fn sums_from_the_end(values: &[f64]) -> Vec<f64> {
+fn suffix_sums(values: &[f64]) -> Vec<f64> {
     let mut sums = values.to_vec();
     for at in (0..sums.len() - 1).rev() {
         sums[at] += sums[at + 1];

@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result, create};
+use crate::error::{Error, Result, create_error};
 
 /// The capacity that the worker's buffer of a file keeps after a write.
 const KEPT_BYTES: usize = 1 << 20;
@@ -85,10 +85,10 @@ struct State {
     /// The number of bytes that are in no file yet, including those that the worker has taken.
     bytes: usize,
     /// How many calls wait for space in the queue.
-    waiting: usize,
+    waiting_appends: usize,
     /// How many flushes were requested, and how many of them are done.
-    asked: u64,
-    done: u64,
+    flushes_requested: u64,
+    flushes_done: u64,
     failure: Option<Error>,
     closing: bool,
 }
@@ -104,9 +104,9 @@ impl Queue {
             interval,
         });
         let name = "pagelock-board";
-        let of_worker = shared.clone();
-        let worker = thread::Builder::new().name(name.to_owned()).spawn(move || of_worker.run());
-        Ok(Self { shared, worker: Some(worker.map_err(create(format!("thread {name}").as_ref()))?) })
+        let worker_shared = shared.clone();
+        let worker = thread::Builder::new().name(name.to_owned()).spawn(move || worker_shared.run());
+        Ok(Self { shared, worker: Some(worker.map_err(create_error(format!("thread {name}").as_ref()))?) })
     }
 
     pub(crate) fn add_file(&self, sink: Box<dyn Sink>) -> FileId {
@@ -136,10 +136,10 @@ impl Queue {
             if state.bytes == 0 || state.bytes + len_bytes <= shared.limit_bytes {
                 break;
             }
-            state.waiting += 1;
+            state.waiting_appends += 1;
             shared.work.notify_one();
             state = wait(&shared.progress, state);
-            state.waiting -= 1;
+            state.waiting_appends -= 1;
         }
         let was_full = shared.is_half_full(&state);
         let was_empty = state.bytes == 0;
@@ -158,10 +158,10 @@ impl Queue {
         let shared = &*self.shared;
         let mut state = shared.lock();
         shared.take_failure(&mut state)?;
-        state.asked += 1;
-        let mine = state.asked;
+        state.flushes_requested += 1;
+        let this_flush = state.flushes_requested;
         shared.work.notify_one();
-        while state.done < mine {
+        while state.flushes_done < this_flush {
             state = wait(&shared.progress, state);
             shared.take_failure(&mut state)?;
         }
@@ -217,7 +217,7 @@ impl Shared {
             let mut state = self.lock();
             state.bytes -= written;
             match result {
-                Ok(()) => state.done = round.flushes,
+                Ok(()) => state.flushes_done = round.flushes,
                 Err(failure) => state.failure = Some(failure),
             }
             drop(state);
@@ -233,7 +233,8 @@ impl Shared {
         let mut state = self.lock();
         let mut deadline = None;
         loop {
-            let is_awaited = state.asked > state.done || (state.waiting > 0 && state.bytes > 0);
+            let is_awaited =
+                state.flushes_requested > state.flushes_done || (state.waiting_appends > 0 && state.bytes > 0);
             if state.closing || (state.failure.is_none() && (is_awaited || self.is_half_full(&state))) {
                 break;
             }
@@ -257,7 +258,7 @@ impl Shared {
                 false => file.bytes.append(queued),
             }
         }
-        Round { flushes: state.asked, is_last: state.closing }
+        Round { flushes: state.flushes_requested, is_last: state.closing }
     }
 }
 

@@ -12,8 +12,8 @@ use crate::error::{Result, ensure};
 use crate::proto::Event;
 
 /// Bytes of a record before and after its event.
-const HEAD: usize = 12;
-const TAIL: usize = 4;
+const HEADER_BYTES: usize = 12;
+const FOOTER_BYTES: usize = 4;
 
 /// The largest message that readers of protocol buffers accept.
 const MAX_EVENT: usize = i32::MAX as usize;
@@ -22,11 +22,11 @@ const MAX_EVENT: usize = i32::MAX as usize;
 pub(crate) fn record(event: &Event) -> Result<Vec<u8>> {
     let len = event.encoded_len();
     ensure!(len <= MAX_EVENT, "an event of {len} bytes is too big: protocol buffers allow {MAX_EVENT} bytes");
-    let mut record = Vec::with_capacity(HEAD + len + TAIL);
+    let mut record = Vec::with_capacity(HEADER_BYTES + len + FOOTER_BYTES);
     record.extend((len as u64).to_le_bytes());
     record.extend(masked_crc(&record).to_le_bytes());
     event.encode_raw(&mut record);
-    let crc = masked_crc(&record[HEAD..]);
+    let crc = masked_crc(&record[HEADER_BYTES..]);
     record.extend(crc.to_le_bytes());
     Ok(record)
 }

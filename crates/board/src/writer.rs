@@ -2,13 +2,13 @@
 //! graphs and other values are in files of their own.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::array::ToScalar;
-use crate::error::{Result, create, ensure};
+use crate::error::{Result, create_error, ensure};
 use crate::names;
 use crate::proto::{
     Content, Event, SESSION_START, STRING, SessionLog, Summary, Tensor, TensorShape, TextPlugin, Value, What,
@@ -136,9 +136,9 @@ impl WriterOptions {
 fn open_file(queue: &Queue, folder: &Path, options: &WriterOptions) -> Result<FileId> {
     let purge_step = options.purge_step.map(|step| step.number()).transpose()?;
     queue.check()?; // before anything is created
-    fs::create_dir_all(folder).map_err(create(folder))?;
+    fs::create_dir_all(folder).map_err(create_error(folder))?;
     let (file, path) = names::new_event_file(folder, &options.filename_suffix)?;
-    let file = queue.add_file(file_sink(file, path));
+    let file = queue.add_file(Box::new(FileSink { file, path, len: 0 }));
     let event = |step, what| record(&Event { wall_time: now(), step, what: Some(what) });
     let mut events = vec![event(0, What::FileVersion(FILE_VERSION.to_owned()))?];
     if let Some(step) = purge_step {
@@ -148,10 +148,6 @@ fn open_file(queue: &Queue, folder: &Path, options: &WriterOptions) -> Result<Fi
     let events: Vec<_> = events.into_iter().map(|event| (file, event)).collect();
     queue.append_all(&events)?;
     Ok(file)
-}
-
-fn file_sink(file: File, path: PathBuf) -> Box<FileSink> {
-    Box::new(FileSink { file, path, len: 0 })
 }
 
 impl SummaryWriter {

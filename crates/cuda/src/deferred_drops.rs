@@ -24,7 +24,7 @@ pub(crate) struct DeferredDrops {
 
 struct Deferred {
     event: EventHandle, // recorded, untimed
-    held: Box<dyn DeferredDrop>,
+    memory: Box<dyn DeferredDrop>,
 }
 
 /// How many events a scan queries.
@@ -38,23 +38,23 @@ pub(crate) enum Scan {
 
 /// Something that a device uses: mostly host memory.
 pub(crate) trait DeferredDrop: Send + 'static {
-    /// How many bytes leak if [`give_back`](Self::give_back) is never called.
+    /// How many bytes leak if [`free`](Self::free) is never called.
     fn len_bytes(&self) -> usize;
 
     /// Frees it: the device is done with it. Dropping it without this call leaks it.
-    fn give_back(self: Box<Self>);
+    fn free(self: Box<Self>);
 }
 
 impl DeferredDrops {
-    pub(crate) fn defer(&self, done: Recorded, held: Box<dyn DeferredDrop>) {
+    pub(crate) fn defer(&self, done: Recorded, memory: Box<dyn DeferredDrop>) {
         let Some(event) = done.into_handle() else { return };
-        self.defer_until(event, held);
+        self.defer_until(event, memory);
     }
 
     /// Like [`defer`](Self::defer), with an untimed event that is recorded. The queue takes ownership of the event.
-    pub(crate) fn defer_until(&self, event: EventHandle, held: Box<dyn DeferredDrop>) {
+    pub(crate) fn defer_until(&self, event: EventHandle, memory: Box<dyn DeferredDrop>) {
         let mut queue = lock(&self.queue);
-        queue.push_back(Deferred { event, held });
+        queue.push_back(Deferred { event, memory });
         self.count.store(queue.len(), Relaxed);
     }
 
@@ -68,21 +68,21 @@ impl DeferredDrops {
             return;
         }
         let done = self.take_done(shared, scan);
-        for Deferred { event, held } in done {
-            shared.keep_event(event, EventTiming::Untimed);
-            held.give_back(); // without the lock
+        for Deferred { event, memory } in done {
+            shared.recycle_event(event, EventTiming::Untimed);
+            memory.free(); // without the lock
         }
     }
 
     fn take_done(&self, shared: &DeviceShared, scan: Scan) -> Vec<Deferred> {
         let mut queue = lock(&self.queue);
         let mut done = Vec::new();
-        let at_most = queue.len().min(if scan == Scan::Few { 4 } else { usize::MAX });
-        for _ in 0..at_most {
+        let max_count = queue.len().min(if scan == Scan::Few { 4 } else { usize::MAX });
+        for _ in 0..max_count {
             let Some(next) = queue.pop_front() else { break };
             // SAFETY: the event was recorded before it was deferred, and no other handle to it exists.
-            let answer = unsafe { shared.driver.query_event(next.event) };
-            if answer == Ok(true) {
+            let reached = unsafe { shared.driver.query_event(next.event) };
+            if reached == Ok(true) {
                 done.push(next);
                 continue;
             }
@@ -97,23 +97,23 @@ impl DeferredDrops {
         done
     }
 
-    /// Waits for the oldest entries until the queue holds at most `most_bytes`.
-    pub(crate) fn wait_down_to(&self, shared: &DeviceShared, most_bytes: usize) {
-        while let Some(Deferred { event, held }) = self.take_first_above(most_bytes) {
+    /// Waits for the oldest entries until the queue holds at most `max_bytes`.
+    pub(crate) fn wait_down_to(&self, shared: &DeviceShared, max_bytes: usize) {
+        while let Some(Deferred { event, memory }) = self.take_first_above(max_bytes) {
             // SAFETY: the event was recorded before it was deferred, and no other handle to it exists.
             let reached = unsafe { shared.driver.synchronize_event(event) };
             if reached.is_err() {
-                return self.defer_until(event, held); // the driver cannot say
+                return self.defer_until(event, memory); // the driver cannot say
             }
-            shared.keep_event(event, EventTiming::Untimed);
-            held.give_back();
+            shared.recycle_event(event, EventTiming::Untimed);
+            memory.free();
         }
     }
 
-    fn take_first_above(&self, most_bytes: usize) -> Option<Deferred> {
+    fn take_first_above(&self, max_bytes: usize) -> Option<Deferred> {
         let mut queue = lock(&self.queue);
-        let len_bytes: usize = queue.iter().map(|deferred| deferred.held.len_bytes()).sum();
-        let first = if len_bytes > most_bytes { queue.pop_front() } else { None };
+        let len_bytes: usize = queue.iter().map(|deferred| deferred.memory.len_bytes()).sum();
+        let first = if len_bytes > max_bytes { queue.pop_front() } else { None };
         self.count.store(queue.len(), Relaxed);
         first
     }
@@ -122,13 +122,13 @@ impl DeferredDrops {
     pub(crate) fn clear(&self, shared: &DeviceShared, done: bool) {
         let queue = std::mem::take(&mut *lock(&self.queue));
         self.count.store(0, Relaxed);
-        for Deferred { event, held } in queue {
-            shared.keep_event(event, EventTiming::Untimed);
+        for Deferred { event, memory } in queue {
+            shared.recycle_event(event, EventTiming::Untimed);
             if done {
-                held.give_back();
+                memory.free();
             } else {
-                let len_bytes = held.len_bytes();
-                shared.leaked.give_up(held, len_bytes);
+                let len_bytes = memory.len_bytes();
+                shared.leaked.leak(memory, len_bytes);
             }
         }
     }

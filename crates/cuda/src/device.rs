@@ -14,7 +14,7 @@ use crate::{
     copy::staging::DeviceStaging,
     deferred_drops::{DeferredDrops, Scan},
     device_shared::DeviceShared,
-    driver::{self, Driver, MemoryInfo, Outside, Properties, cuda},
+    driver::{self, Driver, GuardedDriver, MemoryInfo, Properties, cuda},
     error::{Error, OnDevice, Result},
     host_function,
     kernel::Modules,
@@ -92,7 +92,7 @@ impl Device {
     /// A device with a custom driver. Two devices that are made with the same driver cannot use each other's streams
     /// and buffers.
     pub fn with_driver(driver: Arc<dyn Driver>) -> Self {
-        if sanitize::is_wanted() { Self::watched(driver) } else { Self::of(driver, None) }
+        if sanitize::is_enabled() { Self::watched(driver) } else { Self::of(driver, None) }
     }
 
     /// Like [`with_driver`](Self::with_driver), but always detects races of `unsafe` code, whatever the environment
@@ -103,7 +103,7 @@ impl Device {
     }
 
     fn of(driver: Arc<dyn Driver>, watch: Option<Arc<Watch>>) -> Self {
-        let driver = Outside::around(driver);
+        let driver = GuardedDriver::wrap(driver);
         let page_locked = page_locked::memory_for(driver.clone());
         let core = DeviceCore {
             shared: Arc::new(DeviceShared::new(driver, watch)),
@@ -119,8 +119,8 @@ impl Device {
         let core = Arc::new(core);
         let pool: Weak<DeviceCore> = Arc::downgrade(&core);
         page_locked_budget().add_pool(pool);
-        let shown: Weak<DeviceCore> = Arc::downgrade(&core);
-        pagelock_memory::register_device(shown);
+        let reported: Weak<DeviceCore> = Arc::downgrade(&core);
+        pagelock_memory::register_device(reported);
         Self { core }
     }
 
@@ -220,7 +220,7 @@ impl Device {
 
     fn new_stream_core(&self, priority: Priority) -> Result<Arc<StreamCore>> {
         let (queue, cache) = match self.take_idle_queue(priority) {
-            Some(kept) => kept,
+            Some(idle) => idle,
             None => (self.new_queue(priority)?, BlockCache::default()),
         };
         Ok(Arc::new(StreamCore::new(self.clone(), queue, cache)))
@@ -283,7 +283,7 @@ impl Device {
     pub fn enable_peer(&self, peer: &Device) -> Result<bool> {
         host_function::refuse_inside()?;
         let (driver, peer) = (&self.core.shared.driver, &peer.core.shared);
-        if !self.core.shared.knows(peer) {
+        if !self.core.shared.is_same_family(peer) {
             return Err(Error::OtherDriver { what: OnDevice::Peer });
         }
         if !driver.can_access_peer(peer.ordinal)? {
@@ -307,7 +307,7 @@ impl Device {
     /// ```
     pub fn leaked(&self) -> Leaked {
         let leaked = &self.core.shared.leaked;
-        Leaked { count: leaked.times(), memory: leaked.bytes() }
+        Leaked { count: leaked.count(), memory: leaked.bytes() }
     }
 
     /// How much host memory copies hold at the moment.
@@ -349,8 +349,8 @@ impl Device {
         let mut idle = lock(&self.core.idle_queues);
         let at = idle.iter().position(|(queue, _)| {
             // SAFETY: the device destroys its queues only when it is dropped.
-            let asked = || unsafe { self.core.shared.driver.query_stream(queue.handle) };
-            queue.priority == priority && !self.core.handles.is_capturing(queue.handle) && asked() == Ok(true)
+            let is_idle = || unsafe { self.core.shared.driver.query_stream(queue.handle) };
+            queue.priority == priority && !self.core.handles.is_capturing(queue.handle) && is_idle() == Ok(true)
         })?;
         Some(idle.swap_remove(at))
     }
@@ -425,14 +425,14 @@ impl DeviceCore {
         self.dropped.release_finished(&self.shared, Scan::Few);
     }
 
-    /// Calls `look` with the cache of every stream, including the streams whose last handle was dropped.
-    pub(crate) fn each_cache(&self, look: &mut dyn FnMut(&BlockCache)) {
+    /// Calls `visit` with the cache of every stream, including the streams whose last handle was dropped.
+    pub(crate) fn each_cache(&self, visit: &mut dyn FnMut(&BlockCache)) {
         let streams: Vec<_> = lock(&self.streams).iter().filter_map(Weak::upgrade).collect();
-        streams.iter().for_each(|stream| look(&lock(&stream.cache)));
-        lock(&self.idle_queues).iter().for_each(|(_, cache)| look(cache));
+        streams.iter().for_each(|stream| visit(&lock(&stream.cache)));
+        lock(&self.idle_queues).iter().for_each(|(_, cache)| visit(cache));
     }
 
-    pub(crate) fn keep_queue(&self, queue: Queue, cache: BlockCache) {
+    pub(crate) fn recycle_queue(&self, queue: Queue, cache: BlockCache) {
         lock(&self.idle_queues).push((queue, cache));
     }
 }
@@ -451,7 +451,7 @@ impl Trim for DeviceCore {
 }
 
 /// The state that is left when all streams, buffers and tickets of a device are dropped.
-struct Remains {
+struct Teardown {
     shared: Arc<DeviceShared>,
     deferred: DeferredDrops,
     dropped: DeferredDrops,
@@ -464,7 +464,7 @@ struct Remains {
 
 impl Drop for DeviceCore {
     fn drop(&mut self) {
-        let remains = Remains {
+        let teardown = Teardown {
             shared: self.shared.clone(),
             deferred: mem::take(&mut self.deferred),
             dropped: mem::take(&mut self.dropped),
@@ -474,19 +474,19 @@ impl Drop for DeviceCore {
             queues: mem::take(&mut *lock(&self.idle_queues)),
             _page_locked: self.page_locked.clone(),
         };
-        host_function::outside(|| drop(remains));
+        host_function::run_or_defer(|| drop(teardown));
     }
 }
 
-impl Drop for Remains {
+impl Drop for Teardown {
     /// Frees all deferred and cached memory if the driver can say that the device is done with everything, else leaks
     /// it.
     fn drop(&mut self) {
         let Self { shared, deferred, dropped, .. } = self;
         self.staging.release(deferred);
         let nothing_is_left = self.queues.is_empty() && deferred.len() + dropped.len() == 0;
-        let can_say = || self.handles.synchronize(shared).is_ok() || shared.driver.synchronize().is_ok();
-        let done = nothing_is_left || can_say();
+        let is_synchronized = || self.handles.synchronize(shared).is_ok() || shared.driver.synchronize().is_ok();
+        let done = nothing_is_left || is_synchronized();
         deferred.clear(shared, done);
         dropped.clear(shared, done);
         self.modules.clear(shared, done);

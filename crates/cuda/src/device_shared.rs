@@ -70,9 +70,9 @@ impl DeviceShared {
     pub(crate) fn new(driver: Arc<dyn Driver>, watch: Option<Arc<Watch>>) -> Self {
         let properties = driver.properties();
         let (ordinal, memory) = (properties.ordinal, properties.memory);
-        let knob = "drop device buffers, use smaller batches, or raise the device's limit";
+        let advice = "drop device buffers, use smaller batches, or raise the device's limit";
         Self {
-            memory: Budget::new(format!("device {ordinal}"), memory).with_knob(knob),
+            memory: Budget::new(format!("device {ordinal}"), memory).with_advice(advice),
             driver,
             ordinal,
             leaked: LeakCount::default(),
@@ -86,7 +86,7 @@ impl DeviceShared {
     }
 
     /// Whether this device's driver can use handles of the other device's driver.
-    pub(crate) fn knows(&self, other: &DeviceShared) -> bool {
+    pub(crate) fn is_same_family(&self, other: &DeviceShared) -> bool {
         self.driver.family() == other.driver.family()
     }
 
@@ -94,7 +94,7 @@ impl DeviceShared {
     pub(crate) fn check_same(self: &Arc<Self>, other: &Arc<Self>, what: OnDevice) -> Result<()> {
         match () {
             () if Arc::ptr_eq(self, other) => Ok(()),
-            () if !self.knows(other) => Err(Error::OtherDriver { what }),
+            () if !self.is_same_family(other) => Err(Error::OtherDriver { what }),
             () => Err(Error::OtherDevice { what, device: other.ordinal, stream: self.ordinal }),
         }
     }
@@ -106,13 +106,13 @@ impl DeviceShared {
 
     /// An event to be recorded: an unused one if there is one, else a new one.
     pub(crate) fn take_event(&self, timing: EventTiming) -> driver::Result<EventHandle> {
-        let kept = lock(&self.events).of(timing).pop();
-        kept.map_or_else(|| self.driver.create_event(timing), Ok)
+        let unused = lock(&self.events).of(timing).pop();
+        unused.map_or_else(|| self.driver.create_event(timing), Ok)
     }
 
     /// Keeps an event for reuse. Waits for it that are queued remain valid: they refer to the recording, not to the
     /// event.
-    pub(crate) fn keep_event(&self, event: EventHandle, timing: EventTiming) {
+    pub(crate) fn recycle_event(&self, event: EventHandle, timing: EventTiming) {
         lock(&self.events).of(timing).push(event);
     }
 }

@@ -87,8 +87,8 @@ pub enum Error {
     Untimed,
 
     /// NVRTC, which compiles kernels, cannot be used.
-    #[error("no NVRTC to compile kernels: {0}")]
-    NoCompiler(CompilerAbsence),
+    #[error("{0}")]
+    NoCompiler(LibraryAbsence),
 
     /// The given bytes are not a complete archive of compiled kernels.
     #[error("these {len_bytes} bytes are not a complete kernel archive: write it again with `KernelArchive::to_bytes`")]
@@ -300,18 +300,12 @@ pub enum Error {
     },
 }
 
-pagelock_memory::debug_is_the_message!(Error CompilerAbsence LibraryAbsence Absence);
+pagelock_memory::debug_is_the_message!(Error LibraryAbsence Absence);
 
-// Without `#[from]`, which would make them sources too: the error's text contains theirs already.
+// Without `#[from]`, which would make it a source too: the error's text contains its text already.
 impl From<Absence> for Error {
     fn from(absence: Absence) -> Self {
         Error::Absent(absence)
-    }
-}
-
-impl From<CompilerAbsence> for Error {
-    fn from(absence: CompilerAbsence) -> Self {
-        Error::NoCompiler(absence)
     }
 }
 
@@ -403,41 +397,6 @@ fn seen(count: u32) -> String {
         1 => "the driver sees one, number 0".to_owned(),
         n => format!("the driver sees {n}, numbers 0 to {}", n - 1),
     }
-}
-
-/// Why NVRTC cannot be used.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompilerAbsence {
-    /// The library was not found.
-    #[error(
-        "the dynamic linker finds none of {names}, and {}; install the CUDA toolkit or `pip install \
-         nvidia-cuda-nvrtc`, or name the library's folder in PAGELOCK_NVRTC",
-        looked_in(folders)
-    )]
-    NoLibrary {
-        /// The names that the dynamic linker tried.
-        names: String,
-        /// The other folders that were searched.
-        folders: Vec<String>,
-    },
-    /// The library is not in the folder that the environment names.
-    #[error(
-        "$PAGELOCK_NVRTC is `{folder}`, but none of {names} can be loaded from there; name the library's folder, or \
-         unset the variable"
-    )]
-    NotInFolder {
-        /// The value of the variable.
-        folder: String,
-        /// The names that were tried there.
-        names: String,
-    },
-    /// The library lacks a function.
-    #[error("the library has no `{name}`; install a newer one")]
-    NoSymbol {
-        /// The name of the function.
-        name: &'static str,
-    },
 }
 
 /// Why a library of NVIDIA's cannot be used.

@@ -152,8 +152,8 @@ impl Recorded {
 
     /// Waits until the device has reached the event. If the wait for the event fails, waits for the stream, and if
     /// that fails, for the whole device. Returns the first failure if all of them fail.
-    pub(crate) fn prove(&self) -> driver::Result<()> {
-        self.wait().or_else(|failure| self.stream.prove_idle().map_err(|_| failure))?;
+    pub(crate) fn wait_with_fallback(&self) -> driver::Result<()> {
+        self.wait().or_else(|failure| self.stream.wait_until_idle().map_err(|_| failure))?;
         self.note_reached();
         Ok(())
     }
@@ -180,7 +180,7 @@ impl Recorded {
 impl Drop for Recorded {
     fn drop(&mut self) {
         if let Some(handle) = self.handle.take() {
-            self.stream.shared().keep_event(handle, self.timing);
+            self.stream.shared().recycle_event(handle, self.timing);
         }
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use crate::{kernel, user_cache::UserCache};
 
-/// The content of the file `name` of a cache; none if it is missing, damaged, or longer than `most_bytes`.
-pub fn cached(folder: &Path, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
-    UserCache::in_folder(folder).read(name, most_bytes)
+/// The content of the file `name` of a cache; none if it is missing, damaged, or longer than `max_bytes`.
+pub fn cached(folder: &Path, name: &str, max_bytes: u64) -> Option<Vec<u8>> {
+    UserCache::in_folder(folder).read(name, max_bytes)
 }
 
 /// Unpacks all kernels of an archive, and returns their number.

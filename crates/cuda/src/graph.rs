@@ -121,13 +121,13 @@ impl Device {
     /// Those of `work`, which include [`Error::Capturing`] for work of any other kind; [`Error::Driver`].
     pub fn capture(&self, work: impl FnOnce(&Stream) -> Result<()>) -> Result<Recording> {
         let stream = self.capturing_stream()?;
-        let ended = EndsCapture(&stream);
-        let worked = work(&stream);
-        std::mem::forget(ended);
+        let guard = EndsCapture(&stream);
+        let result = work(&stream);
+        std::mem::forget(guard);
         let Some((graph, capture)) = stream.core().end_capture() else { return Err(Error::Capturing) };
         let handle = graph.inspect_err(|_| stream.core().set_private(false))?;
         let recording = Recording { device: self.clone(), handle, capture, stream, is_shared: false };
-        worked.map(|()| recording)
+        result.map(|()| recording)
     }
 }
 
@@ -227,7 +227,7 @@ impl Drop for Recording {
             self.stream.core().set_private(false);
         }
         let (device, handle) = (self.device.clone(), self.handle);
-        host_function::outside(move || {
+        host_function::run_or_defer(move || {
             // SAFETY: made in `capture`, and not used after this.
             let _ = unsafe { device.core().shared().driver.destroy_graph(handle) };
         });
@@ -240,7 +240,7 @@ impl<B: GraphBuffers> Graph<B> {
     /// # Errors
     /// [`Error::OtherDevice`], [`Error::Driver`].
     pub fn launch(&self, stream: &Stream) -> Result<()> {
-        stream.core().check_is_of(self.runnable.device.core().shared(), OnDevice::Graph)?;
+        stream.core().check_device(self.runnable.device.core().shared(), OnDevice::Graph)?;
         let queued = stream.core().enqueue(&self.accesses(), |driver, stream| {
             // SAFETY: the graph exists while `self` does. It owns or shares all buffers that its work uses, which
             // `enqueue` orders, and devices keep their modules loaded.
@@ -286,7 +286,7 @@ impl<B: GraphBuffers> Graph<B> {
         let shared = self.runnable.device.core().shared();
         shared.check_same(recording.device.core().shared(), OnDevice::Recording)?;
         let writes = recording.writes_of_all(&self.buffers)?;
-        self.launches.uses.prove_done()?;
+        self.launches.uses.wait_until_unused()?;
         // SAFETY: both exist, of one driver (just checked), and no launch is going on (just waited; `&mut`).
         match unsafe { shared.driver.update_graph(self.runnable.handle, recording.handle) } {
             Ok(true) => self.writes = writes,
@@ -294,7 +294,7 @@ impl<B: GraphBuffers> Graph<B> {
             Err(failure) => {
                 // The graph may have changed all the same, so a launch is ordered as both the old and the new work
                 // need.
-                self.writes.iter_mut().zip(writes).for_each(|(old, new)| *old = either(*old, new));
+                self.writes.iter_mut().zip(writes).for_each(|(old, new)| *old = merge_uses(*old, new));
                 return Err(failure.into());
             }
         }
@@ -319,7 +319,7 @@ impl<B: GraphBuffers> Graph<B> {
 }
 
 /// The combined use of a buffer by two pieces of work.
-fn either(one: Option<Writes>, other: Option<Writes>) -> Option<Writes> {
+fn merge_uses(one: Option<Writes>, other: Option<Writes>) -> Option<Writes> {
     match (one, other) {
         (Some(Writes(one)), Some(Writes(other))) => Some(Writes(one || other)),
         (known, None) | (None, known) => known,
@@ -329,15 +329,16 @@ fn either(one: Option<Writes>, other: Option<Writes>) -> Option<Writes> {
 impl Launches {
     /// Orders the stream after all launches, or waits for them on the host; whether one of these succeeded.
     fn are_ordered_before(&self, stream: &StreamCore) -> bool {
-        stream.order_after_all(&self.uses).is_ok() || (!host_function::is_inside() && self.uses.prove_done().is_ok())
+        stream.order_after_all(&self.uses).is_ok()
+            || (!host_function::is_inside() && self.uses.wait_until_unused().is_ok())
     }
 }
 
 impl Drop for Launches {
     fn drop(&mut self) {
         if host_function::is_inside() {
-            let later = Launches { uses: self.uses.fork(), keeps_memory: self.keeps_memory };
-            return host_function::outside(|| drop(later));
+            let deferred = Launches { uses: self.uses.fork(), keeps_memory: self.keeps_memory };
+            return host_function::run_or_defer(|| drop(deferred));
         }
         let stream = self.uses.home();
         if self.keeps_memory && !self.are_ordered_before(stream) {
@@ -358,7 +359,7 @@ impl<B: GraphBuffers> Deref for Graph<B> {
 impl Drop for Runnable {
     fn drop(&mut self) {
         let (device, handle) = (self.device.clone(), self.handle);
-        host_function::outside(move || {
+        host_function::run_or_defer(move || {
             // SAFETY: made in `Recording::graph`, and not used after this; launches that are already queued still
             // run.
             let _ = unsafe { device.core().shared().driver.destroy_runnable_graph(handle) };

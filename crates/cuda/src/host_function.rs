@@ -3,7 +3,7 @@
 //! The driver calls them on a thread of its own, where no call of the driver is allowed. `driver/outside.rs` refuses
 //! each such call, and functions that wait, or do anything before their first call, check [`refuse_inside`] first. A
 //! drop that needs the driver is moved to another thread, which runs it after the host function has returned
-//! ([`outside`]).
+//! ([`run_or_defer`]).
 //!
 //! Invariant: the driver owns the pointer to a [`Task`] until it calls the function, which frees the task. If it is
 //! unknown whether the call will happen, the task is leaked and counted.
@@ -31,34 +31,35 @@ thread_local! {
 }
 
 /// Work that is deferred until a host function has returned.
-type Later = Box<dyn FnOnce() + Send>;
+type Deferred = Box<dyn FnOnce() + Send>;
 
 thread_local! {
-    static LATER: RefCell<Vec<Later>> = const { RefCell::new(Vec::new()) };
+    static DEFERRED: RefCell<Vec<Deferred>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `work`, which may call the driver or wait for it: at once, or, inside a host function, on another thread
 /// after the function has returned. So a drop inside a host function neither waits nor leaks.
-pub(crate) fn outside(work: impl FnOnce() + Send + 'static) {
-    if is_inside() { LATER.with_borrow_mut(|later| later.push(Box::new(work))) } else { work() }
+pub(crate) fn run_or_defer(work: impl FnOnce() + Send + 'static) {
+    if is_inside() { DEFERRED.with_borrow_mut(|deferred| deferred.push(Box::new(work))) } else { work() }
 }
 
 /// Sends the deferred work of a host function to a worker thread. If the thread cannot be started, the work is
 /// leaked, since dropping it here could wait for the device.
-fn do_later(left: Vec<Later>) {
-    static WORKER: std::sync::Mutex<Option<mpsc::Sender<Vec<Later>>>> = std::sync::Mutex::new(None);
+fn run_deferred(deferred: Vec<Deferred>) {
+    static WORKER: std::sync::Mutex<Option<mpsc::Sender<Vec<Deferred>>>> = std::sync::Mutex::new(None);
     let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
     if worker.is_none() {
-        let (sender, receiver) = mpsc::channel::<Vec<Later>>();
-        let works = move || receiver.into_iter().flatten().for_each(|work| drop(catch_unwind(AssertUnwindSafe(work))));
-        let started = thread::Builder::new().name("after host functions".to_owned()).spawn(works);
+        let (sender, receiver) = mpsc::channel::<Vec<Deferred>>();
+        let execute = |work: Deferred| drop(catch_unwind(AssertUnwindSafe(work)));
+        let run_all = move || receiver.into_iter().flatten().for_each(execute);
+        let started = thread::Builder::new().name("after host functions".to_owned()).spawn(run_all);
         *worker = started.is_ok().then_some(sender);
     }
-    let refused = match &*worker {
-        Some(worker) => worker.send(left).err().map(|mpsc::SendError(left)| left),
-        None => Some(left),
+    let unsent = match &*worker {
+        Some(worker) => worker.send(deferred).err().map(|mpsc::SendError(deferred)| deferred),
+        None => Some(deferred),
     };
-    mem::forget(refused);
+    mem::forget(unsent);
 }
 
 /// Whether this thread is calling a host function.
@@ -122,14 +123,14 @@ impl Stream {
         });
         match queued {
             Ok(()) => Ok(HostCall { outcome, called: Recorded::new(self.core(), EventTiming::Untimed)? }),
-            Err(Unqueued::No(error)) => {
+            Err(Unqueued::NotQueued(error)) => {
                 // SAFETY: made above, and the driver did not get it.
                 drop(unsafe { Box::from_raw(task) });
                 Err(error)
             }
-            Err(Unqueued::Unknown(failure)) => {
+            Err(Unqueued::MaybeQueued(failure)) => {
                 // SAFETY: made above.
-                unsafe { take_back(self.core(), task, &outcome) };
+                unsafe { reclaim(self.core(), task, &outcome) };
                 Err(failure.into())
             }
         }
@@ -140,9 +141,9 @@ impl Stream {
 ///
 /// # Safety
 /// `task` came from a box, and only the driver may have taken it.
-unsafe fn take_back<F, R>(stream: &StreamCore, task: *mut Task<F, R>, outcome: &Mutex<Option<thread::Result<R>>>) {
-    if stream.prove_idle().is_err() {
-        stream.shared().leaked.give_up(task.expose_provenance(), size_of::<Task<F, R>>());
+unsafe fn reclaim<F, R>(stream: &StreamCore, task: *mut Task<F, R>, outcome: &Mutex<Option<thread::Result<R>>>) {
+    if stream.wait_until_idle().is_err() {
+        stream.shared().leaked.leak(task.expose_provenance(), size_of::<Task<F, R>>());
         return;
     }
     if lock(outcome).is_none() {
@@ -160,16 +161,16 @@ unsafe extern "C" fn run<F: FnOnce() -> R, R>(data: *mut c_void) {
     let task = unsafe { Box::from_raw(data.cast::<Task<F, R>>()) };
     INSIDE.set(true);
     // Nothing may unwind into C. The drop of a result that nobody waits for can panic too.
-    let whatever = catch_unwind(AssertUnwindSafe(move || {
+    let panicked = catch_unwind(AssertUnwindSafe(move || {
         let Task { function, outcome } = *task;
         let result = catch_unwind(AssertUnwindSafe(function));
         *lock(&outcome) = Some(result);
     }));
-    mem::forget(whatever);
+    mem::forget(panicked);
     INSIDE.set(false);
-    let left = LATER.take();
-    if !left.is_empty() {
-        do_later(left);
+    let deferred = DEFERRED.take();
+    if !deferred.is_empty() {
+        run_deferred(deferred);
     }
 }
 

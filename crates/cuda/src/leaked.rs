@@ -10,7 +10,7 @@ use std::sync::{
 
 use pagelock_memory::ByteSize;
 
-static GIVEN_UP: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
+static LEAKED: Mutex<Vec<Box<dyn Send>>> = Mutex::new(Vec::new());
 
 /// How much memory was leaked because of one device. Relaxed: the counters guard nothing.
 #[derive(Default)]
@@ -20,19 +20,19 @@ pub(crate) struct LeakCount {
 }
 
 impl LeakCount {
-    /// Leaks `held`, which has `bytes` bytes, and counts it.
-    pub(crate) fn give_up(&self, held: impl Send + 'static, bytes: usize) {
-        self.count(bytes);
-        GIVEN_UP.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(held));
+    /// Leaks `memory`, which has `bytes` bytes, and counts it.
+    pub(crate) fn leak(&self, memory: impl Send + 'static, bytes: usize) {
+        self.add(bytes);
+        LEAKED.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(memory));
     }
 
     /// Counts memory that is leaked elsewhere.
-    pub(crate) fn count(&self, bytes: usize) {
+    pub(crate) fn add(&self, bytes: usize) {
         self.count.fetch_add(1, Relaxed);
         self.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    pub(crate) fn times(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count.load(Relaxed)
     }
 

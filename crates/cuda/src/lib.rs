@@ -39,8 +39,8 @@
 //   that waits before it is accessed or dropped. Nothing else can reach it.
 // - Every use of device memory goes through `StreamCore::enqueue`, which orders it against the uses by other streams.
 // - No user code runs after work is submitted and before its buffers have noted the use.
-// - A handle is used with a driver only after `StreamCore::check_knows` or `DeviceShared::check_same` has compared
-//   the devices.
+// - A handle is used with a driver only after `StreamCore::check_same_family` or `DeviceShared::check_same` has
+//   compared the devices.
 // - Memory is leaked, never freed, and counted in `Device::leaked`, if the driver cannot say that the device is done
 //   with it.
 // - No lock of this crate is held while the driver waits for a device. The only exceptions are the turns of buffers
@@ -97,13 +97,13 @@ pub use chrome_trace::ChromeTrace;
 pub use copy::{HostSource, HostTarget, InRows, Packed, RowLayout, Scope, Source, StagingConfig};
 pub use device::{Device, InFlight, Leaked};
 pub use device_copy::DeviceCopy;
-pub use error::{Absence, CompilerAbsence, Error, LibraryAbsence, OnDevice, Result};
+pub use error::{Absence, Error, LibraryAbsence, OnDevice, Result};
 pub use event::Event;
 pub use graph::{Graph, GraphBuffers, Recording, Shared};
 pub use host_function::HostCall;
 pub use kernel::{
     Argument, Kernel, KernelArchive, KernelFunction, KernelModule, KernelOrigins, KernelParameter, KernelSource,
-    Launch, MAX_ARGUMENTS, Read, Signature, Write, bring_kernels, compile, compiler_version, kernel_origins,
+    Launch, MAX_ARGUMENTS, Read, Signature, Write, compile, compiler_version, kernel_origins, load_kernel_archive,
 };
 pub use page_locked::{Frozen, PageLockedMemory, Pinned, Uninit, page_locked_budget};
 pub use pool::DevicePoolStats;

@@ -352,7 +352,7 @@ impl DeferredDrop for Cargo {
         1
     }
 
-    fn give_back(self: Box<Self>) {
+    fn free(self: Box<Self>) {
         assert!(self.0.is_done(), "given back too early");
         *self.1.lock().unwrap() += 1;
     }

@@ -61,36 +61,36 @@ enum State<X> {
     /// A device uses the memory until the event is reached.
     InFlight(Recorded, InUse<X>),
     /// There was nothing to copy.
-    Over(X),
+    Completed(X),
     /// The memory was moved out.
     Taken,
 }
 
-/// Memory that a device uses. Dropping this leaks the memory; [`done`](Self::done) moves it out when the device is
-/// done.
+/// Memory that a device uses. Dropping this leaks the memory; [`release`](Self::release) moves it out when the device
+/// is done.
 pub(crate) struct InUse<X> {
-    held: ManuallyDrop<X>,
+    memory: ManuallyDrop<X>,
     len_bytes: usize,
 }
 
 impl<X: Send + 'static> InUse<X> {
-    pub(crate) fn new(held: X, len_bytes: usize) -> Self {
-        Self { held: ManuallyDrop::new(held), len_bytes }
+    pub(crate) fn new(memory: X, len_bytes: usize) -> Self {
+        Self { memory: ManuallyDrop::new(memory), len_bytes }
     }
 
-    pub(crate) fn held_mut(&mut self) -> &mut X {
-        &mut self.held
+    pub(crate) fn memory_mut(&mut self) -> &mut X {
+        &mut self.memory
     }
 
     /// Returns the memory: the device is done with it.
-    pub(crate) fn done(self) -> X {
-        ManuallyDrop::into_inner(self.held)
+    pub(crate) fn release(self) -> X {
+        ManuallyDrop::into_inner(self.memory)
     }
 
     /// Leaks and counts the memory: the driver cannot say whether the device is done with it.
-    pub(crate) fn lost(self, shared: &DeviceShared, failure: Failure) -> Error {
+    pub(crate) fn leak(self, shared: &DeviceShared, failure: Failure) -> Error {
         let len_bytes = self.len_bytes;
-        shared.leaked.give_up(self, len_bytes);
+        shared.leaked.leak(self, len_bytes);
         Error::Lost { leaked: ByteSize(len_bytes as u64), failure }
     }
 }
@@ -102,29 +102,29 @@ pub struct Refused<X> {
 }
 
 impl<X: Send + 'static> Ticket<X> {
-    /// A ticket for work that uses `used`. `queued` says whether the work was queued.
+    /// A ticket for work that uses `in_use`. `queued` says whether the work was queued.
     pub(crate) fn new(
         stream: &Arc<StreamCore>,
         queued: Result<(), Unqueued>,
-        used: InUse<X>,
+        in_use: InUse<X>,
     ) -> Result<Self, Refused<X>> {
         match queued {
-            Err(Unqueued::No(error)) => return Err(Refused { error, returned: Some(used.done()) }),
-            Err(Unqueued::Unknown(failure)) => return Err(Refused::after(stream, failure, used)),
+            Err(Unqueued::NotQueued(error)) => return Err(Refused { error, returned: Some(in_use.release()) }),
+            Err(Unqueued::MaybeQueued(failure)) => return Err(Refused::maybe_queued(stream, failure, in_use)),
             Ok(()) => {}
         }
         match Recorded::new(stream, EventTiming::Untimed) {
             Ok(recorded) => {
                 stream.shared().in_flight.fetch_add(1, Relaxed);
-                Ok(Self { state: State::InFlight(recorded, used) })
+                Ok(Self { state: State::InFlight(recorded, in_use) })
             }
-            Err(error) => Err(Refused::without_event(stream, error, used)),
+            Err(error) => Err(Refused::without_event(stream, error, in_use)),
         }
     }
 
     /// A ticket for a copy of no elements, which is done already.
-    pub(crate) fn over(held: X) -> Self {
-        Self { state: State::Over(held) }
+    pub(crate) fn completed(memory: X) -> Self {
+        Self { state: State::Completed(memory) }
     }
 
     /// Waits until the device is done, and returns the memory that the copy owned.
@@ -135,14 +135,14 @@ impl<X: Send + 'static> Ticket<X> {
     pub fn wait(mut self) -> Result<X> {
         host_function::refuse_inside()?; // drops the ticket, which defers the memory in flight
         match self.take() {
-            State::InFlight(recorded, used) => match recorded.prove() {
+            State::InFlight(recorded, in_use) => match recorded.wait_with_fallback() {
                 Ok(()) => {
-                    let held = used.done();
-                    recorded.stream().shared().check_races().map(|()| held)
+                    let memory = in_use.release();
+                    recorded.stream().shared().check_races().map(|()| memory)
                 }
-                Err(failure) => Err(used.lost(recorded.stream().shared(), failure)),
+                Err(failure) => Err(in_use.leak(recorded.stream().shared(), failure)),
             },
-            State::Over(held) => Ok(held),
+            State::Completed(memory) => Ok(memory),
             State::Taken => unreachable!("a ticket is taken only once, by value"),
         }
     }
@@ -156,8 +156,8 @@ impl<X: Send + 'static> Ticket<X> {
             return Err(self);
         }
         match self.take() {
-            State::InFlight(_, used) => Ok(used.done()),
-            State::Over(held) => Ok(held),
+            State::InFlight(_, in_use) => Ok(in_use.release()),
+            State::Completed(memory) => Ok(memory),
             State::Taken => unreachable!("a ticket is taken only once, by value"),
         }
     }
@@ -166,7 +166,7 @@ impl<X: Send + 'static> Ticket<X> {
     pub fn is_done(&self) -> bool {
         match &self.state {
             State::InFlight(recorded, _) => !host_function::is_inside() && recorded.is_reached().unwrap_or(false),
-            State::Over(_) | State::Taken => true,
+            State::Completed(_) | State::Taken => true,
         }
     }
 
@@ -174,8 +174,8 @@ impl<X: Send + 'static> Ticket<X> {
     /// returns it to the device.
     pub(crate) fn into_flight(mut self) -> Option<(EventHandle, InUse<X>)> {
         match self.take() {
-            State::InFlight(recorded, used) => recorded.into_handle().map(|event| (event, used)),
-            State::Over(_) | State::Taken => None,
+            State::InFlight(recorded, in_use) => recorded.into_handle().map(|event| (event, in_use)),
+            State::Completed(_) | State::Taken => None,
         }
     }
 
@@ -192,12 +192,12 @@ impl<X: Send + 'static> Drop for Ticket<X> {
     fn drop(&mut self) {
         let is_done = self.is_done();
         match self.take() {
-            State::InFlight(_, used) if is_done => drop(used.done()),
-            State::InFlight(recorded, used) => {
+            State::InFlight(_, in_use) if is_done => drop(in_use.release()),
+            State::InFlight(recorded, in_use) => {
                 let device = recorded.stream().device().clone();
-                device.core().deferred().defer(recorded, Box::new(used));
+                device.core().deferred().defer(recorded, Box::new(in_use));
             }
-            State::Over(_) | State::Taken => {}
+            State::Completed(_) | State::Taken => {}
         }
     }
 }
@@ -213,31 +213,31 @@ impl<X: Send + 'static> DeferredDrop for InUse<X> {
         self.len_bytes
     }
 
-    fn give_back(self: Box<Self>) {
-        drop(self.done());
+    fn free(self: Box<Self>) {
+        drop(self.release());
     }
 }
 
 impl<X: Send + 'static> Refused<X> {
     /// A refusal before anything was queued.
-    pub(crate) fn before(error: impl Into<Error>, returned: X) -> Self {
+    pub(crate) fn not_queued(error: impl Into<Error>, returned: X) -> Self {
         Self { error: error.into(), returned: Some(returned) }
     }
 
     /// A refusal after which the work may be queued: waits for the stream.
-    fn after(stream: &StreamCore, failure: Failure, used: InUse<X>) -> Self {
-        match stream.prove_idle() {
-            Ok(()) => Self { error: failure.into(), returned: Some(used.done()) },
-            Err(_) => Self { error: used.lost(stream.shared(), failure), returned: None },
+    fn maybe_queued(stream: &StreamCore, failure: Failure, in_use: InUse<X>) -> Self {
+        match stream.wait_until_idle() {
+            Ok(()) => Self { error: failure.into(), returned: Some(in_use.release()) },
+            Err(_) => Self { error: in_use.leak(stream.shared(), failure), returned: None },
         }
     }
 
     /// A refusal after the work was queued without an event behind it: waits for the stream.
-    fn without_event(stream: &StreamCore, error: Error, used: InUse<X>) -> Self {
-        match (stream.prove_idle(), error) {
-            (Ok(()), error) => Self { error, returned: Some(used.done()) },
-            (Err(_), Error::Driver(failure)) => Self { error: used.lost(stream.shared(), failure), returned: None },
-            (Err(failure), _) => Self { error: used.lost(stream.shared(), failure), returned: None },
+    fn without_event(stream: &StreamCore, error: Error, in_use: InUse<X>) -> Self {
+        match (stream.wait_until_idle(), error) {
+            (Ok(()), error) => Self { error, returned: Some(in_use.release()) },
+            (Err(_), Error::Driver(failure)) => Self { error: in_use.leak(stream.shared(), failure), returned: None },
+            (Err(failure), _) => Self { error: in_use.leak(stream.shared(), failure), returned: None },
         }
     }
 

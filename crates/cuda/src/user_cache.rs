@@ -31,11 +31,11 @@ impl UserCache {
     /// # Errors
     /// [`Error::CacheVariable`] if the variable names something that exists and is not a folder.
     pub(crate) fn of_user(name: &str, variable: &'static str) -> Result<Self> {
-        Self::chosen(name, variable, env::var_os(variable))
+        Self::from_variable(name, variable, env::var_os(variable))
     }
 
-    fn chosen(name: &str, variable: &'static str, value: Option<OsString>) -> Result<Self> {
-        let usual = || {
+    fn from_variable(name: &str, variable: &'static str, value: Option<OsString>) -> Result<Self> {
+        let default_folder = || {
             let cache = env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()).map(PathBuf::from);
             let cache = cache.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cache")))?;
             Some(cache.join("pagelock").join(name))
@@ -43,7 +43,7 @@ impl UserCache {
         let folder = match value.map(PathBuf::from) {
             Some(path) if path.exists() && !path.is_dir() => return Err(Error::CacheVariable { variable, path }),
             Some(path) => Some(path).filter(|path| !path.as_os_str().is_empty()),
-            None => usual(),
+            None => default_folder(),
         };
         Ok(Self { folder })
     }
@@ -52,20 +52,20 @@ impl UserCache {
         Self { folder: Some(folder.to_owned()) }
     }
 
-    /// The contents that were written under that name; none if they are missing, longer than `most_bytes`, or
+    /// The contents that were written under that name; none if they are missing, longer than `max_bytes`, or
     /// damaged.
-    pub(crate) fn read(&self, name: &str, most_bytes: u64) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, name: &str, max_bytes: u64) -> Option<Vec<u8>> {
         let path = self.folder.as_ref()?.join(name);
-        let most_bytes = most_bytes + HASH_BYTES as u64;
+        let max_bytes = max_bytes + HASH_BYTES as u64;
         let (opened, len_bytes) = pagelock_memory::open_regular(path).ok()?;
-        if len_bytes > most_bytes {
+        if len_bytes > max_bytes {
             return None;
         }
         let mut file = Vec::new();
         opened.take(len_bytes).read_to_end(&mut file).ok()?;
         let (hash, contents) = file.split_at_checked(HASH_BYTES)?;
-        let whole = digest(contents) == *hash;
-        whole.then(|| file.split_off(HASH_BYTES))
+        let is_intact = digest(contents) == *hash;
+        is_intact.then(|| file.split_off(HASH_BYTES))
     }
 
     /// Writes the contents under that name.
@@ -144,7 +144,7 @@ mod tests {
         fs::create_dir_all(&folder.0).unwrap();
         let file = folder.0.join("file");
         fs::write(&file, "no folder").unwrap();
-        let chosen = |path: &Path| UserCache::chosen("kernels", "PAGELOCK_KERNEL_CACHE", Some(path.into()));
+        let chosen = |path: &Path| UserCache::from_variable("kernels", "PAGELOCK_KERNEL_CACHE", Some(path.into()));
         let expected = format!("$PAGELOCK_KERNEL_CACHE is `{}`, which is not a folder", file.display());
         assert!(chosen(&file).err().unwrap().to_string().starts_with(&expected));
         for good in ["", ".", "new"] {

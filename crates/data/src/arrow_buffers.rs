@@ -90,9 +90,9 @@ fn refuse_nulls(nulls: Option<&NullBuffer>) -> Result<()> {
 /// The part that is compiled once here, instead of in every program.
 fn tensor_of(values: &Buffer, nulls: Option<&NullBuffer>, dtype: DType) -> Result<AnyTensor> {
     refuse_nulls(nulls)?;
-    match Foreign::new(Kept(values.clone())) {
+    match Foreign::new(SharedBuffer(values.clone())) {
         Ok(block) => Ok(AnyTensor::from_buffer(HostBuffer::from_block(block), dtype)?),
-        Err(Kept(values)) => with_element!(dtype, T => {
+        Err(SharedBuffer(values)) => with_element!(dtype, T => {
             let fill = |out: &mut [T]| out.copy_from_slice(T::slice(&values));
             Ok(Tensor::build(values.len() / size_of::<T>(), fill)?.into())
         }),
@@ -100,9 +100,9 @@ fn tensor_of(values: &Buffer, nulls: Option<&NullBuffer>, dtype: DType) -> Resul
 }
 
 /// A buffer whose bytes nobody can write while this handle exists.
-struct Kept(Buffer);
+struct SharedBuffer(Buffer);
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for SharedBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }

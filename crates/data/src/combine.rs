@@ -2,7 +2,7 @@
 //! their samples.
 
 use crate::collate::Stack;
-use crate::dataset::{Dataset, check_index};
+use crate::dataset::{Dataset, check_index, common_len};
 use crate::error::listed;
 use crate::identity::Hash;
 use crate::iterable::{IterableDataset, Samples};
@@ -68,18 +68,18 @@ fn ends(lens: &[usize]) -> Result<Vec<usize>> {
 }
 
 /// Which dataset has a sample, and at which index.
-fn place(ends: &[usize], index: usize) -> Result<(usize, usize)> {
+fn locate(ends: &[usize], index: usize) -> Result<(usize, usize)> {
     check_index(index, ends.last().copied().unwrap_or(0))?;
     let dataset = ends.partition_point(|&end| end <= index);
     Ok((dataset, index - dataset.checked_sub(1).map_or(0, |before| ends[before])))
 }
 
 /// The dataset that has all of these samples, and their indices there.
-fn common_place(ends: &[usize], indices: &[usize]) -> Result<Option<(usize, Vec<usize>)>> {
-    let places = indices.iter().map(|&index| place(ends, index)).collect::<Result<Vec<_>>>()?;
-    let Some(&(first, _)) = places.first() else { return Ok(None) };
-    let is_common = places.iter().all(|&(dataset, _)| dataset == first);
-    Ok(is_common.then(|| (first, places.into_iter().map(|(_, index)| index).collect())))
+fn common_dataset(ends: &[usize], indices: &[usize]) -> Result<Option<(usize, Vec<usize>)>> {
+    let locations = indices.iter().map(|&index| locate(ends, index)).collect::<Result<Vec<_>>>()?;
+    let Some(&(first, _)) = locations.first() else { return Ok(None) };
+    let is_common = locations.iter().all(|&(dataset, _)| dataset == first);
+    Ok(is_common.then(|| (first, locations.into_iter().map(|(_, index)| index).collect())))
 }
 
 /// One identity for several datasets.
@@ -97,12 +97,12 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
     }
 
     fn get(&self, index: usize) -> Result<Self::Sample> {
-        let (dataset, index) = place(&self.ends, index)?;
+        let (dataset, index) = locate(&self.ends, index)?;
         self.datasets[dataset].get(index)
     }
 
     fn get_in(&self, index: usize, epoch: u64) -> Result<Self::Sample> {
-        let (dataset, index) = place(&self.ends, index)?;
+        let (dataset, index) = locate(&self.ends, index)?;
         self.datasets[dataset].get_in(index, epoch)
     }
 
@@ -110,7 +110,7 @@ impl<D: Dataset> Dataset for ConcatDataset<D> {
     where
         Self::Sample: Stack,
     {
-        match common_place(&self.ends, indices)? {
+        match common_dataset(&self.ends, indices)? {
             Some((dataset, indices)) => self.datasets[dataset].gather(&indices),
             None => Ok(None),
         }
@@ -205,17 +205,6 @@ pub struct StackDataset<T> {
     n_samples: usize,
 }
 
-/// The number of samples, if all datasets have the same.
-fn common_len(lens: &[usize]) -> Result<usize> {
-    match lens.iter().all(|&len| len == lens[0]) {
-        true => Ok(lens[0]),
-        false => Err(Error::Argument(format!(
-            "the datasets of a StackDataset have {} samples; all need the same number, so take a Subset",
-            listed(lens)
-        ))),
-    }
-}
-
 impl<T: DatasetTuple> StackDataset<T> {
     /// Combines a tuple of two or three datasets.
     ///
@@ -225,7 +214,9 @@ impl<T: DatasetTuple> StackDataset<T> {
     /// # Examples
     /// See [`StackDataset`].
     pub fn new(datasets: T) -> Result<Self> {
-        let n_samples = common_len(&datasets.lens())?;
+        let n_samples = common_len(&datasets.lens(), |lens| {
+            format!("the datasets of a StackDataset have {lens} samples; all need the same number, so take a Subset")
+        })?;
         Ok(Self { datasets, n_samples })
     }
 }

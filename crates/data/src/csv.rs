@@ -57,9 +57,9 @@ pub struct CsvTable {
 }
 
 /// The most bytes of a number, and of a column's name.
-const LONGEST_FIELD: usize = 4_096;
+pub(crate) const LONGEST_FIELD: usize = 4_096;
 /// The overhead of a name in bytes: its entry in a list, which is copied once, and the allocator's own.
-const BESIDE_NAME: usize = 2 * size_of::<String>() + 32;
+const NAME_OVERHEAD: usize = 2 * size_of::<String>() + 32;
 
 impl CsvTable {
     /// Reads a file whose fields are separated by commas.
@@ -92,16 +92,16 @@ impl CsvTable {
         let text = std::str::from_utf8(bytes.bytes());
         text.map_err(|error| wrong(format!("it is not UTF-8: {error}; convert it")))?;
         let (n_names, n_rows) = count(bytes.bytes(), separator).map_err(wrong)?;
-        let room =
-            HeapReservation::new((n_names * BESIDE_NAME + bytes.len_bytes().min(n_names * LONGEST_FIELD)) as u64)?;
+        let reservation =
+            HeapReservation::new((n_names * NAME_OVERHEAD + bytes.len_bytes().min(n_names * LONGEST_FIELD)) as u64)?;
         let names = header(bytes.bytes(), separator, n_names).map_err(wrong)?;
-        let (names, room) = (names.into(), Arc::new(room));
+        let (names, _names) = (names.into(), Arc::new(reservation));
         Ok(Self {
             path: path.into(),
             separator,
             bytes: Arc::new(bytes),
             names,
-            _names: room,
+            _names,
             n_rows,
             na_values: [].into(),
             fill: None,

@@ -250,8 +250,14 @@ impl<T: Rows> TensorDataset<T> {
     /// ```
     pub fn new(tensors: T) -> Result<Self> {
         let mut lens = Vec::new();
-        tensors.through(&mut |part| add_len(part, &mut lens))?;
-        Ok(Self { tensors, n_samples: equal(lens)? })
+        tensors.map_parts(&mut |part| add_len(part, &mut lens))?;
+        let n_samples = common_len(&lens, |lens| {
+            format!(
+                "the tensors of a TensorDataset have {lens} rows; each needs one row per sample, so slice them to one \
+                 length"
+            )
+        })?;
+        Ok(Self { tensors, n_samples })
     }
 
     /// The tensors.
@@ -280,7 +286,7 @@ impl<T: Rows> TensorDataset<T> {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn slice(&self, range: Range<usize>) -> Result<T> {
-        self.tensors.through(&mut |part| narrow(&part, &range, self.n_samples))
+        self.tensors.map_parts(&mut |part| narrow(&part, &range, self.n_samples))
     }
 }
 
@@ -292,17 +298,17 @@ impl<T: Rows> Dataset for TensorDataset<T> {
     }
 
     fn get(&self, index: usize) -> Result<T> {
-        self.tensors.through(&mut |part| row(&part, index, self.n_samples))
+        self.tensors.map_parts(&mut |part| row(&part, index, self.n_samples))
     }
 
     fn gather(&self, indices: &[usize]) -> Result<Option<T>> {
         let indices = index_tensor(indices, self.n_samples)?;
-        self.tensors.through(&mut |part| Ok(part.index_select(0, &indices)?)).map(Some)
+        self.tensors.map_parts(&mut |part| Ok(part.index_select(0, &indices)?)).map(Some)
     }
 
     fn identity(&self) -> String {
         let mut hash = Hash::EMPTY;
-        let seen = self.tensors.through(&mut |part| add_part(part, &mut hash));
+        let seen = self.tensors.map_parts(&mut |part| add_part(part, &mut hash));
         identity_of(hash, seen.is_ok()) // if a device fails here, loading reports the error
     }
 }
@@ -327,7 +333,7 @@ impl<T: Rows> Dataset for TensorDataset<T> {
 pub trait Rows: Stack<Batch = Self> + Clone + Send + Sync + private::Sealed + 'static {
     /// Applies `f` to each tensor. `f` takes tensors of any kind, so it is compiled once for all tuples.
     #[doc(hidden)]
-    fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self>;
+    fn map_parts(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self>;
 }
 
 mod private {
@@ -337,7 +343,7 @@ mod private {
 impl<K: Kind> private::Sealed for Tensor<K> {}
 
 impl<K: Kind> Rows for Tensor<K> {
-    fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
+    fn map_parts(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
         Ok(f(self.into())?.kind()?)
     }
 }
@@ -355,14 +361,11 @@ fn add_len(part: AnyTensor, lens: &mut Vec<usize>) -> Result<AnyTensor> {
     Ok(part)
 }
 
-/// The number of rows, if all tensors have the same.
-fn equal(lens: Vec<usize>) -> Result<usize> {
+/// The length that all `lens` have, or else an error with the text that `problem` makes of them.
+pub(crate) fn common_len(lens: &[usize], problem: impl FnOnce(String) -> String) -> Result<usize> {
     match lens.iter().all(|&len| len == lens[0]) {
         true => Ok(lens[0]),
-        false => Err(Error::Argument(format!(
-            "the tensors of a TensorDataset have {} rows; each needs one row per sample, so slice them to one length",
-            listed(&lens)
-        ))),
+        false => Err(Error::Argument(problem(listed(lens)))),
     }
 }
 
@@ -418,8 +421,8 @@ macro_rules! rows_of_tuples {
         impl<$($type: Rows),+> private::Sealed for ($($type,)+) {}
 
         impl<$($type: Rows),+> Rows for ($($type,)+) {
-            fn through(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
-                Ok(($(self.$position.through(f)?,)+))
+            fn map_parts(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
+                Ok(($(self.$position.map_parts(f)?,)+))
             }
         }
     )*};

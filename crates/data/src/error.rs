@@ -117,7 +117,7 @@ pub enum Error {
     /// The dataset could not give a sample.
     #[error(
         "{} could not get {}: {source}; skip_bad_samples(true) leaves such samples out",
-        who(*worker), sample_of(*index, *shard)
+        worker_name(*worker), sample_of(*index, *shard)
     )]
     Sample {
         /// Its index in the dataset, or in its shard.
@@ -131,7 +131,7 @@ pub enum Error {
     },
 
     /// A shard of a stream could not be opened; it gives no samples in this epoch.
-    #[error("{} could not open shard {shard}: {source}", who(*worker))]
+    #[error("{} could not open shard {shard}: {source}", worker_name(*worker))]
     Shard {
         /// Which shard, counted from 0.
         shard: usize,
@@ -142,7 +142,7 @@ pub enum Error {
     },
 
     /// A batch could not be made, and no single sample is the cause: collating it failed, or there was no memory for it.
-    #[error("{} could not make {}: {source}", who(*worker), batch_of(*n_samples, *first, *shard))]
+    #[error("{} could not make {}: {source}", worker_name(*worker), batch_of(*n_samples, *first, *shard))]
     Batch {
         /// How many samples the batch has.
         n_samples: usize,
@@ -159,7 +159,7 @@ pub enum Error {
     /// A panic while a batch was made; the loader goes on with the next.
     #[error(
         "{} panicked{}: {message}; RUST_BACKTRACE=1 shows where",
-        who(*worker), sample.map_or_else(String::new, |sample| format!(" at {}", sample_of(sample, *shard)))
+        worker_name(*worker), sample.map_or_else(String::new, |sample| format!(" at {}", sample_of(sample, *shard)))
     )]
     Panicked {
         /// The worker, counted from 0; `None` for the calling thread.
@@ -176,7 +176,7 @@ pub enum Error {
     #[error(
         "{} could get none of the {n_samples} samples of a batch; the last of them, {}: {error}; look at skipped(), or at \
          the dataset",
-        who(*worker), sample_of(*index, *shard)
+        worker_name(*worker), sample_of(*index, *shard)
     )]
     AllSkipped {
         /// How many samples the batch was to have.
@@ -347,7 +347,7 @@ pub(crate) enum Problem {
 
 impl Problem {
     /// The error for the file at `path`.
-    pub(crate) fn of(self, path: &Path) -> Error {
+    pub(crate) fn at(self, path: &Path) -> Error {
         match self {
             Self::Content(problem) => Error::content(path, problem),
             Self::Other(error) => error,
@@ -398,7 +398,7 @@ pub(crate) fn check_rank(rank: usize, world_size: usize) -> Result<()> {
 }
 
 /// "worker 3".
-pub(crate) fn who(worker: Option<usize>) -> String {
+pub(crate) fn worker_name(worker: Option<usize>) -> String {
     worker.map_or_else(|| "the calling thread".to_owned(), |worker| format!("worker {worker}"))
 }
 

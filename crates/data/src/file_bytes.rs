@@ -10,6 +10,9 @@ use pagelock_memory::{HostBuffer, open_regular};
 
 use crate::{Error, Result};
 
+/// The best compression ratio of Deflate. Data that claim a better one are damaged.
+pub(crate) const MAX_DEFLATE_RATIO: u64 = 1_040;
+
 /// Bytes that are read at any offset. Clones share the file or the memory.
 #[derive(Clone, Debug)]
 pub(crate) struct FileBytes {

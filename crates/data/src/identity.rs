@@ -7,7 +7,7 @@ use std::io;
 use flate2::Crc;
 
 /// The longest name; longer ones are cut and end in their hash.
-const LONGEST: usize = 160;
+const MAX_LINE_BYTES: usize = 160;
 
 /// How many samples of a dataset, positions of an order, or blocks of a file are hashed.
 const PROBES: usize = 16;
@@ -48,13 +48,13 @@ impl fmt::Display for Hash {
 
 /// A name as a state has it: on one line, not too long, and without semicolons, since a semicolon ends the name
 /// there.
-pub(crate) fn in_a_line(name: &str) -> String {
+pub(crate) fn one_line(name: &str) -> String {
     let letter = |letter: char| if letter.is_control() { ' ' } else { letter };
     let line = name.trim().replace(';', ",").chars().map(letter).collect::<String>();
-    if line.len() <= LONGEST {
+    if line.len() <= MAX_LINE_BYTES {
         return line;
     }
-    let start: String = line.chars().take(LONGEST / 2).collect();
+    let start: String = line.chars().take(MAX_LINE_BYTES / 2).collect();
     format!("{start}… {}", Hash::of(line.as_bytes()))
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn hash_of_blocks(len: u64, mut read: impl FnMut(&mut [u8], u64) -> i
 }
 
 /// A hash for a name, or why it could not be computed.
-pub(crate) fn shown(hash: io::Result<Hash>) -> String {
+pub(crate) fn hash_or_error(hash: io::Result<Hash>) -> String {
     hash.map_or_else(|error| format!("unreadable: {error}"), |hash| hash.to_string())
 }
 
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn a_name_is_one_short_line() {
-        assert_eq!(in_a_line(" a;\nb "), "a, b");
-        let (long, other) = (in_a_line(&"ä".repeat(1_000)), in_a_line(&"ä".repeat(1_001)));
-        assert!(long.chars().count() < LONGEST && long != other, "{long}");
+        assert_eq!(one_line(" a;\nb "), "a, b");
+        let (long, other) = (one_line(&"ä".repeat(1_000)), one_line(&"ä".repeat(1_001)));
+        assert!(long.chars().count() < MAX_LINE_BYTES && long != other, "{long}");
     }
 }

@@ -239,11 +239,11 @@ fn allocate(len_bytes: usize) -> Result<HostBuffer, Problem> {
     Ok(HostBuffer::allocate(default_host(), len_bytes)?)
 }
 
-/// Reads until `room` is full or the stream ends; returns how many bytes were read. `found_bytes` were read before.
-fn read_until_full(stream: &mut impl Read, room: &mut [u8], found_bytes: usize) -> Result<usize, Problem> {
+/// Reads until `buffer` is full or the stream ends; returns how many bytes were read. `found_bytes` were read before.
+fn read_until_full(stream: &mut impl Read, buffer: &mut [u8], found_bytes: usize) -> Result<usize, Problem> {
     let mut len = 0;
-    while len < room.len() {
-        match stream.read(&mut room[len..]) {
+    while len < buffer.len() {
+        match stream.read(&mut buffer[len..]) {
             Ok(0) => break,
             Ok(n_bytes) => len += n_bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -286,7 +286,7 @@ mod tests {
     /// What is in a packed file, or what is wrong with it.
     fn unpack(packed: &[u8]) -> Result<(Vec<usize>, Vec<u8>), String> {
         let content = IdxFile::read(MultiGzDecoder::new(packed), 8 * packed.len());
-        shown(content.map_err(|problem| problem.of(Path::new("packed"))))
+        shown(content.map_err(|problem| problem.at(Path::new("packed"))))
     }
 
     fn shown(file: Result<IdxFile>) -> Result<(Vec<usize>, Vec<u8>), String> {

@@ -13,13 +13,12 @@ use pagelock_tensor::{Int, Tensor};
 
 use crate::dataset::{Dataset, check_index};
 use crate::error::Problem;
-use crate::identity::{Hash, hash_of_blocks, probes, shown};
+use crate::file_bytes::MAX_DEFLATE_RATIO;
+use crate::identity::{Hash, hash_of_blocks, hash_or_error, probes};
 use crate::{Error, Result, jpeg};
 
 /// The first bytes of every PNG picture.
 const PNG_START: [u8; 4] = *b"\x89PNG";
-/// The best compression ratio of Deflate.
-const MAX_PACKED: u64 = 1_040;
 /// The limits of a side in pixels and of the memory for decoding. A picture whose header claims more is refused.
 const LONGEST_SIDE: u32 = 16_384;
 const MAX_BYTES: u64 = 1 << 30;
@@ -125,7 +124,7 @@ impl Dataset for ImageFolder {
             content.add(self.files[index].content()?.to_string().as_bytes());
             io::Result::Ok(content)
         });
-        format!("ImageFolder of {n_files} pictures in {n_classes} classes, {hash}, {}", shown(content))
+        format!("ImageFolder of {n_files} pictures in {n_classes} classes, {hash}, {}", hash_or_error(content))
     }
 }
 
@@ -174,7 +173,7 @@ fn decode(path: &Path) -> Result<Tensor<Int>> {
         bytes if bytes.starts_with(&PNG_START) => decode_png(bytes),
         _ => return Err(wrong("it is neither a PNG nor a JPEG".into())),
     };
-    picture.map_err(|problem| problem.explained(explain).of(path))
+    picture.map_err(|problem| problem.explained(explain).at(path))
 }
 
 /// A picture `[height, width, 3]`; else what is wrong with it. Memory as large as the picture is reserved in the
@@ -188,7 +187,7 @@ fn decode_png(bytes: &[u8]) -> Result<Tensor<Int>, Problem> {
     let (width, height) = decoder.dimensions();
     let n_pixels = u64::from(width) * u64::from(height);
     let n_stored = n_pixels * u64::from(decoder.original_color_type().bits_per_pixel()) / 8;
-    if n_stored / MAX_PACKED > bytes.len() as u64 {
+    if n_stored / MAX_DEFLATE_RATIO > bytes.len() as u64 {
         return Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len()).into());
     }
     let n_decoded = decoder.total_bytes();

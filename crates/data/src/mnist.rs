@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn offline_is_anything_but_zero_or_nothing() {
+    fn offline_accepts_the_usual_words_and_refuses_others() {
         for (text, offline) in [("1", true), ("yes", true), ("On ", true), ("0", false), ("false", false), ("", false)]
         {
             assert_eq!(environment(None, text).offline().unwrap(), offline, "{text}");

@@ -3,6 +3,9 @@
 #[cfg(feature = "progress")]
 use std::sync::Mutex;
 
+#[cfg(feature = "progress")]
+use crate::panics::lock;
+
 /// Receives the progress of a download. All methods are called from the thread that downloads.
 ///
 /// # Examples
@@ -62,8 +65,7 @@ pub struct TerminalBar {
 #[cfg(feature = "progress")]
 impl TerminalBar {
     fn with_bar(&self, act: impl FnOnce(&mut Option<indicatif::ProgressBar>)) {
-        // A poisoned lock only means that another thread panicked while drawing.
-        act(&mut self.bar.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        act(&mut lock(&self.bar));
     }
 }
 

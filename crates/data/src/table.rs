@@ -9,12 +9,12 @@ use std::sync::Arc;
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{Bool, DType, Error as TensorError, Int, Tensor};
 
-use crate::csv::CsvTable;
-use crate::text::lines::Room;
+use crate::csv::{CsvTable, LONGEST_FIELD};
+use crate::text::lines::GrowingReservation;
 use crate::{Error, Result};
 
 /// The overhead of a text in bytes, with the allocator's own.
-const BESIDE_TEXT: u64 = size_of::<String>() as u64 + 32;
+const TEXT_OVERHEAD: u64 = size_of::<String>() as u64 + 32;
 
 /// The names of a column's categories. The code of a category is the index of its name.
 ///
@@ -176,7 +176,7 @@ impl CsvTable {
     pub fn texts(&self, name: &str) -> Result<Vec<String>> {
         let column = self.position(name)?;
         // The texts together, and the buffer for one text, are no longer than the file.
-        let _counted = HeapReservation::new(2 * self.len_bytes() as u64 + self.n_rows() as u64 * BESIDE_TEXT)?;
+        let _counted = HeapReservation::new(2 * self.len_bytes() as u64 + self.n_rows() as u64 * TEXT_OVERHEAD)?;
         let mut texts = Vec::with_capacity(self.n_rows());
         self.each_cell(&[column], self.len_bytes(), &mut |field, _| {
             texts.push(field.text.unwrap_or_default().to_owned());
@@ -194,12 +194,12 @@ impl CsvTable {
     /// See [`Categories`].
     pub fn categories(&self, name: &str) -> Result<Categories> {
         let column = self.position(name)?;
-        let mut room = Room::default(); // for two copies of each name
+        let mut reservation = GrowingReservation::default(); // for two copies of each name
         let mut names = BTreeSet::new();
-        self.each_cell(&[column], LONGEST_CATEGORY, &mut |field, _| {
+        self.each_cell(&[column], LONGEST_FIELD, &mut |field, _| {
             let text = field.text.ok_or_else(|| self.wrong_cell(field, TOO_LONG))?.trim();
             if !self.is_missing(Some(text)) && !names.contains(text) {
-                room.take(2 * (text.len() as u64 + 2 * BESIDE_TEXT))?;
+                reservation.reserve(2 * (text.len() as u64 + 2 * TEXT_OVERHEAD))?;
                 names.insert(text.to_owned());
             }
             Ok(())
@@ -219,7 +219,7 @@ impl CsvTable {
         let column = self.position(name)?;
         let mut outcome = Ok(());
         let tensor = Tensor::build(self.n_rows(), |out: &mut [i64]| {
-            outcome = self.each_cell(&[column], LONGEST_CATEGORY, &mut |field, at| {
+            outcome = self.each_cell(&[column], LONGEST_FIELD, &mut |field, at| {
                 let text = field.text.map(str::trim).filter(|text| !self.is_missing(Some(text)));
                 let code = text.and_then(|text| categories.code(text)).or(categories.unknown);
                 out[at] = code.ok_or_else(|| self.wrong_cell(field, &categories.no_category()))?;
@@ -240,7 +240,7 @@ impl CsvTable {
         let columns = names.iter().map(|name| self.position(name)).collect::<Result<Vec<_>>>()?;
         let mut outcome = Ok(());
         let tensor = Tensor::build([self.n_rows(), columns.len()], |out: &mut [bool]| {
-            outcome = self.each_cell(&columns, LONGEST_CATEGORY, &mut |field, at| {
+            outcome = self.each_cell(&columns, LONGEST_FIELD, &mut |field, at| {
                 out[at] = self.is_missing(field.text);
                 Ok(())
             });
@@ -249,8 +249,6 @@ impl CsvTable {
     }
 }
 
-/// The most bytes of a category.
-const LONGEST_CATEGORY: usize = 4_096;
 const TOO_LONG: &str = "is longer than 4096 bytes, too long for a category; read it with texts()";
 
 /// Brings columns of numbers to mean 0 and standard deviation 1, with the means and deviations of training data:

@@ -277,7 +277,7 @@ fn kibibytes(n: usize) -> TensorDataset<Tensor> {
 #[test]
 fn a_full_budget_of_what_is_ahead_is_told_with_the_numbers_and_the_samples_it_was_for() {
     let error = fault(|_| {
-        let budget = Budget::new("ahead", ByteSize::kib(10)).with_knob("give the loader more");
+        let budget = Budget::new("ahead", ByteSize::kib(10)).with_advice("give the loader more");
         DataLoader::new(kibibytes(32)).batch_size(16).num_workers(1).prefetch_budget(budget)
     });
     assert_eq!(
@@ -293,7 +293,7 @@ fn a_full_budget_of_page_locked_memory_is_told_with_the_numbers_and_the_samples_
         for when_full in [WhenFull::Error, WhenFull::Wait] {
             // A batch that can never fit is refused without a wait.
             let error = fault(|_| {
-                let budget = Budget::new("train", ByteSize::kib(12)).with_knob("give it more");
+                let budget = Budget::new("train", ByteSize::kib(12)).with_advice("give it more");
                 let loader = DataLoader::new(kibibytes(16)).batch_size(16).num_workers(n_workers).pin_memory(true);
                 loader.pin_budget(budget).when_full(when_full)
             });

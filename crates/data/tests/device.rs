@@ -1,7 +1,12 @@
 //! Batches that are copied to a device ahead of the program: to the CPU, to a software device that copies as late as it
 //! may, and to a GPU where there is one.
 
+mod content;
+mod worker_names;
+
+use std::fs::File;
 use std::io::Write;
+use std::path::PathBuf;
 
 use pagelock_cuda::Timeline;
 use pagelock_cuda::software::Config;
@@ -9,6 +14,9 @@ use pagelock_data::{
     DataLoader, Dataset, Error, IterableDataset, PinMemory, Result, Samples, StoredRows, StreamLoader, TensorDataset,
 };
 use pagelock_tensor::{Device, Float, Int, Tensor};
+use tempfile::TempDir;
+
+use worker_names::without_worker_name;
 
 fn devices() -> Vec<Device> {
     let software = pagelock_cuda::Device::software(Config::default()).unwrap();
@@ -165,10 +173,8 @@ impl IterableDataset for Counters {
 }
 
 fn shown(batch: Result<Tensor<Int>>) -> String {
-    // Which thread could not get a sample depends on the number of workers.
-    let whoever =
-        |error: Error| error.to_string().split_once(" could ").map_or_else(String::new, |(_, text)| text.to_owned());
-    batch.map_or_else(whoever, |batch| format!("{:?}", batch.to_vec::<i64>().unwrap()))
+    let error_text = |error: Error| without_worker_name(error.to_string());
+    batch.map_or_else(error_text, |batch| format!("{:?}", batch.to_vec::<i64>().unwrap()))
 }
 
 #[test]
@@ -235,20 +241,16 @@ fn the_copies_of_a_stream_are_numbered_and_what_is_left_early_leaves_nothing_in_
 }
 
 /// A `.npy` file of `n_rows` rows of 1,000 floats, each the number of its row.
-fn npy_rows(n_rows: usize) -> tempfile::NamedTempFile {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
+fn npy_rows(n_rows: usize) -> (TempDir, PathBuf) {
     let dictionary = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({n_rows}, 1000), }}");
-    file.write_all(b"\x93NUMPY\x01\x00\x76\x00").unwrap();
-    writeln!(file, "{dictionary:<117}").unwrap();
     let elements: Vec<u8> = (0..n_rows * 1_000).flat_map(|at| ((at / 1_000) as f32).to_le_bytes()).collect();
-    file.write_all(&elements).unwrap();
-    file
+    content::file(&content::npy(&dictionary, &elements))
 }
 
 #[test]
 fn an_array_in_a_file_reaches_every_device_as_it_was_written() {
-    let file = npy_rows(700);
-    let rows = StoredRows::<Float>::npy(file.path()).unwrap();
+    let (_folder, path) = npy_rows(700);
+    let rows = StoredRows::<Float>::npy(&path).unwrap();
     for device in devices() {
         let there = rows.to(&device).unwrap();
         assert_eq!((there.dims(), there.device()), (&[700, 1_000][..], device));
@@ -258,9 +260,9 @@ fn an_array_in_a_file_reaches_every_device_as_it_was_written() {
 
 #[test]
 fn an_array_that_was_cut_short_after_it_was_opened_reaches_no_device() {
-    let file = npy_rows(700);
-    let rows = StoredRows::<Float>::npy(file.path()).unwrap();
-    file.as_file().set_len(1_000_000).unwrap();
+    let (_folder, path) = npy_rows(700);
+    let rows = StoredRows::<Float>::npy(&path).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(1_000_000).unwrap();
     for device in devices() {
         let error = rows.to(&device).unwrap_err().to_string();
         assert!(error.contains("float32 [700, 1000] from byte 128 on do not fit into its 1000000 bytes"), "{error}");

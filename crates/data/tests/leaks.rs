@@ -1,6 +1,8 @@
 //! Ten thousand loaders that are left in mid-epoch leave no thread, no file and no byte behind. One test, since it
 //! counts what the whole process has.
 
+mod resident;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,13 +10,11 @@ use pagelock_data::{DataLoader, TensorDataset};
 use pagelock_memory::{Budget, ByteSize, default_host};
 use pagelock_tensor::Tensor;
 
-fn entries(folder: &str) -> usize {
-    std::fs::read_dir(folder).map_or(0, Iterator::count)
-}
+use resident::{entries, threads};
 
 #[test]
 fn ten_thousand_loaders_left_in_mid_epoch_leave_nothing_behind() {
-    let threads = entries("/proc/self/task");
+    let threads_before = threads();
     let dataset = Arc::new(TensorDataset::new(Tensor::zeros([400, 16]).unwrap()).unwrap());
     let budget = Budget::new("loaders", ByteSize::kib(256));
     let run = |round: usize| {
@@ -24,9 +24,9 @@ fn ten_thousand_loaders_left_in_mid_epoch_leave_nothing_behind() {
         loader.iter().take(round % 4).for_each(drop);
     };
     (0..16).for_each(run); // opens everything that is opened only once
-    let counts = || (entries("/proc/self/task"), entries("/proc/self/fd"), default_host().stats().live_bytes);
+    let counts = || (threads(), entries("/proc/self/fd"), default_host().stats().live_bytes);
     let (_, files, bytes) = counts();
-    let before = (threads, files, bytes);
+    let before = (threads_before, files, bytes);
 
     (0..10_000).for_each(run);
 

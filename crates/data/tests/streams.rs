@@ -2,6 +2,8 @@
 //! their batches, a state to resume from, and nothing left behind.
 
 mod quiet;
+mod resident;
+mod worker_names;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -13,6 +15,8 @@ use pagelock_tensor::{Int, Tensor};
 use proptest::prelude::*;
 
 use quiet::without_backtraces;
+use resident::threads;
+use worker_names::without_worker_name;
 
 /// Shards of some lengths: sample `i` of shard `s` in epoch `e` is `10,000 e + 100 s + i`, and some are damaged.
 #[derive(Clone)]
@@ -48,10 +52,6 @@ impl IterableDataset for Shards {
 /// What the loader gives in one epoch: values, or the text of an error.
 fn epoch(loader: &StreamLoader<Tensor<Int>>) -> Vec<Result<Vec<i64>, String>> {
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
-}
-
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
 #[test]
@@ -445,7 +445,7 @@ fn workers_keep_to_the_budget_of_what_is_ahead_and_nothing_else_changes() {
 
 #[test]
 fn a_budget_too_small_for_a_batch_is_an_error_with_the_numbers_in_its_place() {
-    let budget = Budget::new("loader", ByteSize(500)).with_knob("give the loader more");
+    let budget = Budget::new("loader", ByteSize(500)).with_advice("give the loader more");
     let loader = StreamLoader::new(Kibibytes(vec![9, 5])).batch_size(4).num_workers(2).prefetch_budget(budget.clone());
     let batches: Vec<_> = loader.iter().collect();
     assert!(batches[0].is_ok(), "nobody knows yet how much a batch takes");
@@ -508,15 +508,17 @@ proptest! {
             }
         };
         // Which thread could not get a sample depends on the number of workers.
-        let whoever = |text: String| text.split_once(" could ").map_or(text.clone(), |(_, rest)| rest.to_owned());
-        let epoch = |loader: &_| -> Vec<_> { epoch(loader).into_iter().map(|batch| batch.map_err(whoever)).collect() };
+        let epoch = |loader: &_| -> Vec<_> {
+            epoch(loader).into_iter().map(|batch| batch.map_err(without_worker_name)).collect()
+        };
         let whole = loader(0);
         let expected = [epoch(&whole), epoch(&whole)];
 
         let first = loader(workers[0]);
         let mut given: Vec<_> = Vec::new();
         for batch in first.iter().take(stop_after) {
-            given.push(batch.map(|batch| batch.to_vec::<i64>().unwrap()).map_err(|error| whoever(error.to_string())));
+            let values = batch.map(|batch| batch.to_vec::<i64>().unwrap());
+            given.push(values.map_err(|error| without_worker_name(error.to_string())));
         }
         let second = loader(workers[1]);
         second.resume(first.state().to_string().parse().unwrap()).unwrap();

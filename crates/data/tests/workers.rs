@@ -1,5 +1,8 @@
 //! What a program sees of workers: the same batches, errors in their place, and nothing left behind.
 
+mod resident;
+mod worker_names;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -11,6 +14,9 @@ use pagelock_data::{
 use pagelock_memory::{Budget, ByteSize, Trim};
 use pagelock_tensor::{Element, Tensor};
 use proptest::prelude::*;
+
+use resident::threads;
+use worker_names::without_worker_name;
 
 /// `n` samples: sample `i` is `[i, i + 0.5]`.
 fn points(n: usize) -> TensorDataset<Tensor> {
@@ -38,11 +44,6 @@ fn epoch<E: Element>(loader: &DataLoader<Tensor<E::Kind>>) -> Vec<Result<Vec<E>,
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
 }
 
-/// A batch, or the text of an error without the name of the worker, which differs from run to run.
-fn whoever<T>(batch: Result<T, String>) -> Result<T, String> {
-    batch.map_err(|text| text.split_once(" could ").map_or(text.clone(), |(_, rest)| format!("somebody could {rest}")))
-}
-
 /// Blocks every thread that passes, until it is opened.
 #[derive(Default)]
 struct Gate {
@@ -59,10 +60,6 @@ impl Gate {
         *self.is_open.lock().unwrap() = true;
         self.changed.notify_all();
     }
-}
-
-fn threads() -> usize {
-    std::fs::read_dir("/proc/self/task").map_or(0, Iterator::count)
 }
 
 #[test]
@@ -216,18 +213,18 @@ fn workers_keep_to_the_budget_of_what_is_ahead() {
 
 #[test]
 fn a_budget_too_small_for_a_batch_is_an_error_with_the_numbers() {
-    let budget = Budget::new("loader", ByteSize::kib(10)).with_knob("give the loader more");
+    let budget = Budget::new("loader", ByteSize::kib(10)).with_advice("give the loader more");
     let dataset = TensorDataset::new(Tensor::zeros([64, 256]).unwrap()).unwrap();
     let loader = DataLoader::new(dataset).batch_size(16).num_workers(2).prefetch_budget(budget.clone());
     let batches = epoch::<f32>(&loader);
     assert!(batches[0].is_ok(), "nobody knows yet how much a batch takes");
     for (number, batch) in batches.into_iter().enumerate().skip(1) {
         let expected = format!(
-            "somebody could not make a batch of 16 samples, the first of them sample {}: cannot take 16 KiB: budget `loader` \
-             has 10 KiB left of 10 KiB; give the loader more",
+            "not make a batch of 16 samples, the first of them sample {}: cannot take 16 KiB: budget `loader` has \
+             10 KiB left of 10 KiB; give the loader more",
             16 * number
         );
-        assert_eq!(whoever(batch.map(drop)), Err(expected));
+        assert_eq!(batch.map(drop).map_err(without_worker_name), Err(expected));
     }
     assert_eq!(budget.used(), ByteSize(0));
 }
@@ -311,7 +308,10 @@ proptest! {
         };
         let loader = |n_workers| DataLoader::new(dataset()).batch_size(batch_size).shuffle(seed).num_workers(n_workers);
         let whole = loader(0);
-        let expected: Vec<_> = [epoch::<i64>(&whole), epoch::<i64>(&whole)].concat().into_iter().map(whoever).collect();
+        let without_names = |batches: Vec<Result<Vec<i64>, String>>| -> Vec<_> {
+            batches.into_iter().map(|batch| batch.map_err(without_worker_name)).collect()
+        };
+        let expected = without_names([epoch::<i64>(&whole), epoch::<i64>(&whole)].concat());
 
         let first = loader(workers[0]);
         let mut given = Vec::new();
@@ -335,7 +335,7 @@ proptest! {
         while given.len() < expected.len() {
             given.extend(epoch::<i64>(&second));
         }
-        prop_assert_eq!(given.into_iter().map(whoever).collect::<Vec<_>>(), expected);
+        prop_assert_eq!(without_names(given), expected);
     }
 }
 

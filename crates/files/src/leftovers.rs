@@ -15,14 +15,14 @@ const PREFIX: &str = ".pagelock-";
 const RANDOM_CHARS: usize = 20;
 const SUFFIX: &str = ".tmp";
 
-/// Creates a file with a new name in `folder`, which is removed when it is dropped. Its permissions are `kept`,
+/// Creates a file with a new name in `folder`, which is removed when it is dropped. Its permissions are `permissions`,
 /// reduced by the umask, or those of an ordinary new file.
 #[cfg_attr(not(unix), expect(unused_variables, reason = "`NewFile::commit` sets the permissions"))]
-pub(crate) fn temporary(folder: &Path, kept: Option<&Permissions>) -> io::Result<NamedTempFile> {
+pub(crate) fn temporary(folder: &Path, permissions: Option<&Permissions>) -> io::Result<NamedTempFile> {
     let mut options = File::options();
     options.read(true).write(true).create_new(true);
     #[cfg(unix)]
-    options.mode(kept.map_or(0o666, Permissions::mode));
+    options.mode(permissions.map_or(0o666, Permissions::mode));
     let mut names = tempfile::Builder::new();
     names.prefix(PREFIX).rand_bytes(RANDOM_CHARS).suffix(SUFFIX);
     names.make_in(folder, |path| options.open(path))

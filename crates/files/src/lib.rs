@@ -96,7 +96,7 @@ fn replace_with(path: &Path, contents: &[u8]) -> io::Result<()> {
 pub struct NewFile {
     temporary: NamedTempFile,
     target: PathBuf,
-    kept: Option<Permissions>, // those of the file that it replaces
+    permissions: Option<Permissions>, // those of the file that it replaces
 }
 
 /// How many temporary files in a row may be removed as leftovers before they are locked. Then the call fails.
@@ -115,14 +115,14 @@ impl NewFile {
     }
 
     fn create_at(path: &Path) -> io::Result<NewFile> {
-        let target = behind_links(path)?;
+        let target = follow_links(path)?;
         let (Some(folder), Some(_)) = (target.parent(), target.file_name()) else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path does not name a file; add a file name"));
         };
-        let kept = permissions_of(&target)?;
+        let permissions = permissions_of(&target)?;
         leftovers::remove(folder);
         at!(Create)?;
-        Ok(NewFile { temporary: temporary(folder, kept.as_ref())?, target, kept })
+        Ok(NewFile { temporary: temporary(folder, permissions.as_ref())?, target, permissions })
     }
 
     /// Syncs the file to the disk and renames it to its target.
@@ -131,8 +131,8 @@ impl NewFile {
     /// Errors of the system. The old file is unchanged, unless the text says that the new file is in its place and only
     /// the folder could not be synced.
     pub fn commit(self) -> io::Result<()> {
-        let NewFile { temporary, target, kept } = self;
-        if let Some(permissions) = kept {
+        let NewFile { temporary, target, permissions } = self;
+        if let Some(permissions) = permissions {
             at!(Permissions)?;
             temporary.as_file().set_permissions(permissions)?;
         }
@@ -168,7 +168,7 @@ impl Seek for NewFile {
 }
 
 /// The absolute path of the file that a write to `path` would change: symbolic links are followed.
-fn behind_links(path: &Path) -> io::Result<PathBuf> {
+fn follow_links(path: &Path) -> io::Result<PathBuf> {
     const MAX_LINKS: usize = 40; // as in Linux
     let mut path = std::path::absolute(path)?;
     for _ in 0..MAX_LINKS {
@@ -200,9 +200,9 @@ fn permissions_of(target: &Path) -> io::Result<Option<Permissions>> {
 }
 
 /// Creates a locked file in `folder`, with a name that no other file has or will get.
-fn temporary(folder: &Path, kept: Option<&Permissions>) -> io::Result<NamedTempFile> {
+fn temporary(folder: &Path, permissions: Option<&Permissions>) -> io::Result<NamedTempFile> {
     for _ in 0..ATTEMPTS {
-        let file = leftovers::temporary(folder, kept)?;
+        let file = leftovers::temporary(folder, permissions)?;
         at!(Lock)?;
         match file.as_file().try_lock() {
             Err(TryLockError::WouldBlock) => continue, // another process locked it to remove it

@@ -4,7 +4,7 @@
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{Error, Result, Tensor, no_autocast};
 
-use crate::{MatrixNorm, Packed, check, check_square, host, mt};
+use crate::{MatrixNorm, MatrixSize, check, check_square, host, mt};
 
 /// `decomposition! { Struct, name, forward function, gradient function }`; the gradient function gets the packed result
 /// and its gradient.
@@ -39,27 +39,27 @@ pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
     let sizes = check("linalg::qr", x)?;
     let out = Qr(sizes).apply(&[x])?;
     let dim = if sizes.n >= sizes.m { -2 } else { -1 };
-    let [q, r] = two(out.split_sizes(&[sizes.n, sizes.m], dim)?);
+    let [q, r] = into_two(out.split_sizes(&[sizes.n, sizes.m], dim)?);
     Ok((q, r))
 }
 
-fn two(parts: Vec<Tensor>) -> [Tensor; 2] {
+fn into_two(parts: Vec<Tensor>) -> [Tensor; 2] {
     parts.try_into().unwrap_or_else(|_| unreachable!("two sizes make two parts"))
 }
 
-struct Qr(Packed);
+struct Qr(MatrixSize);
 
 decomposition! { Qr, "linalg::qr", host::qr, qr_gradient }
 
 /// (gq + q · sym(triu(gr · rᵀ − qᵀ · gq))) · r⁻ᵀ, where sym adds the transpose and halves the diagonal. PyTorch uses
 /// the same formula; see Walter and Lehmann, *Algorithmic differentiation of linear algebra functions*, 2010.
-fn qr_gradient(Packed { n, m, .. }: Packed, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
+fn qr_gradient(MatrixSize { n, m, .. }: MatrixSize, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
     if n < m {
         let problem = format!("linalg::qr: there is no gradient for {n} rows and {m} columns; transpose, or use svd");
         return Err(Error::Argument(problem));
     }
-    let [q, r] = two(out.split_sizes(&[n, m], -2)?);
-    let [grad_q, grad_r] = two(grad.split_sizes(&[n, m], -2)?);
+    let [q, r] = into_two(out.split_sizes(&[n, m], -2)?);
+    let [grad_q, grad_r] = into_two(grad.split_sizes(&[n, m], -2)?);
     let upper = grad_r.matmul(&mt(&r)?)?.sub(&mt(&q)?.matmul(&grad_q)?)?;
     let whole = upper.triu(0)?.add(&mt(&upper.triu(1)?)?)?;
     let left = grad_q.add(&q.matmul(&whole)?)?;
@@ -77,31 +77,31 @@ fn qr_gradient(Packed { n, m, .. }: Packed, out: &Tensor, grad: &Tensor) -> Resu
 /// [`solve`](super::solve).
 pub fn svd(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let sizes = check("linalg::svd", x)?;
-    let [u, s, v] = sizes.of_svd(&Svd(sizes).apply(&[x])?)?;
+    let [u, s, v] = sizes.split_svd(&Svd(sizes).apply(&[x])?)?;
     Ok((u, s.squeeze(-2)?, mt(&v)?))
 }
 
-impl Packed {
+impl MatrixSize {
     /// u, s as a row, and v.
-    fn of_svd(&self, packed: &Tensor) -> Result<[Tensor; 3]> {
+    fn split_svd(&self, packed: &Tensor) -> Result<[Tensor; 3]> {
         let all = packed.split_sizes(&[self.n, 1, self.m], -2)?;
         Ok(all.try_into().unwrap_or_else(|_| unreachable!("three sizes make three parts")))
     }
 }
 
-struct Svd(Packed);
+struct Svd(MatrixSize);
 
 decomposition! { Svd, "linalg::svd", host::svd, svd_gradient }
 
 /// PyTorch's formula: u · ((skew(uᵀ·gu) / e) · s + s · (skew(vᵀ·gv) / e) + diag(gs)) · vᵀ with e_ij = s_j² − s_i², plus
 /// the parts of gu and gv that are orthogonal to u and v.
-fn svd_gradient(sizes: Packed, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
-    let ([u, s, v], [grad_u, grad_s, grad_v]) = (sizes.of_svd(out)?, sizes.of_svd(grad)?);
+fn svd_gradient(sizes: MatrixSize, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
+    let ([u, s, v], [grad_u, grad_s, grad_v]) = (sizes.split_svd(out)?, sizes.split_svd(grad)?);
     let (column, gaps) = (mt(&s)?, differences(&s.square()?)?);
     let skew = |x: &Tensor| quotient(&x.sub(&mt(x)?)?, &gaps);
     let (in_u, in_v) = (mt(&u)?.matmul(&grad_u)?, mt(&v)?.matmul(&grad_v)?);
-    let of_s = grad_s.squeeze(-2)?.diag_embed(0, -2, -1)?;
-    let inner = skew(&in_u)?.mul(&s)?.add(&skew(&in_v)?.mul(&column)?)?.add(&of_s)?;
+    let diagonal = grad_s.squeeze(-2)?.diag_embed(0, -2, -1)?;
+    let inner = skew(&in_u)?.mul(&s)?.add(&skew(&in_v)?.mul(&column)?)?.add(&diagonal)?;
     let mut total = u.matmul(&inner)?.matmul(&mt(&v)?)?;
     if sizes.n > sizes.k {
         total = total.add(&quotient(&grad_u.sub(&u.matmul(&in_u)?)?, &s)?.matmul(&mt(&v)?)?)?;
@@ -141,7 +141,7 @@ pub fn svdvals(x: &Tensor) -> Result<Tensor> {
 /// [`solve`](super::solve).
 pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
     let n = check_square("linalg::eigh", x)?;
-    let [values, vectors] = two(Eigh(n).apply(&[x])?.split_sizes(&[1, n], -2)?);
+    let [values, vectors] = into_two(Eigh(n).apply(&[x])?.split_sizes(&[1, n], -2)?);
     Ok((values.squeeze(-2)?, vectors))
 }
 
@@ -151,12 +151,12 @@ decomposition! { Eigh, "linalg::eigh", host::eigh, eigh_gradient }
 
 /// v · ((vᵀ · gv) / e + diag(gλ)) · vᵀ with e_ij = λ_j − λ_i, as in PyTorch.
 fn eigh_gradient(n: usize, out: &Tensor, grad: &Tensor) -> Result<Tensor> {
-    let [values, vectors] = two(out.split_sizes(&[1, n], -2)?);
-    let [grad_values, grad_vectors] = two(grad.split_sizes(&[1, n], -2)?);
-    let apart = quotient(&mt(&vectors)?.matmul(&grad_vectors)?, &differences(&values)?)?;
-    let apart = apart.triu(1)?.add(&apart.tril(-1)?)?;
-    let of_values = grad_values.squeeze(-2)?.diag_embed(0, -2, -1)?;
-    vectors.matmul(&apart.add(&of_values)?)?.matmul(&mt(&vectors)?)
+    let [values, vectors] = into_two(out.split_sizes(&[1, n], -2)?);
+    let [grad_values, grad_vectors] = into_two(grad.split_sizes(&[1, n], -2)?);
+    let off_diagonal = quotient(&mt(&vectors)?.matmul(&grad_vectors)?, &differences(&values)?)?;
+    let off_diagonal = off_diagonal.triu(1)?.add(&off_diagonal.tril(-1)?)?;
+    let diagonal = grad_values.squeeze(-2)?.diag_embed(0, -2, -1)?;
+    vectors.matmul(&off_diagonal.add(&diagonal)?)?.matmul(&mt(&vectors)?)
 }
 
 /// The eigenvalues of symmetric matrices, the smallest first; see [`eigh`].
@@ -173,15 +173,15 @@ pub fn eigvalsh(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// As [`svd`].
 pub fn pinv(x: &Tensor, rtol: f64) -> Result<Tensor> {
-    let Packed { k, .. } = check("linalg::pinv", x)?;
+    let MatrixSize { k, .. } = check("linalg::pinv", x)?;
     no_autocast(|| {
         if k == 0 {
             return mt(x);
         }
         let (u, s, v_t) = svd(x)?;
-        let least = s.detach().narrow(-1, 0, 1)?.mul_scalar(rtol)?;
-        let is_nothing = s.detach().le(&least)?;
-        let inverse = s.masked_fill(&is_nothing, 1.0)?.reciprocal()?.masked_fill(&is_nothing, 0.0)?;
+        let cutoff = s.detach().narrow(-1, 0, 1)?.mul_scalar(rtol)?;
+        let is_zero = s.detach().le(&cutoff)?;
+        let inverse = s.masked_fill(&is_zero, 1.0)?.reciprocal()?.masked_fill(&is_zero, 0.0)?;
         mt(&v_t)?.mul(&inverse.unsqueeze(-2)?)?.matmul(&mt(&u)?)
     })
 }

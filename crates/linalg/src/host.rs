@@ -7,7 +7,7 @@ use nalgebra::{Cholesky, DMatrix, LU, QR, SVD, SymmetricEigen};
 
 use pagelock_tensor::{CountedHeap, Error, Result, Tensor};
 
-use crate::Packed;
+use crate::MatrixSize;
 
 type Matrix = DMatrix<f64>;
 
@@ -24,29 +24,29 @@ fn each(
     let &[ref batch @ .., n, m] = x.dims() else { unreachable!("{op}: x was checked to hold matrices") };
     // All elements, and six copies of a matrix, each as a square of the longest side.
     let side = n.max(m).max(rows).max(columns);
-    let held = side.saturating_mul(side).saturating_mul(6).saturating_add(x.len());
-    let bytes = held.saturating_mul(size_of::<f64>()).min(isize::MAX as usize);
-    let _room = CountedHeap::granted(op, "the matrices to decompose", bytes)?;
+    let n_elements = side.saturating_mul(side).saturating_mul(6).saturating_add(x.len());
+    let bytes = n_elements.saturating_mul(size_of::<f64>()).min(isize::MAX as usize);
+    let _reserved = CountedHeap::granted(op, "the matrices to decompose", bytes)?;
     let numbers = x.detach().to_vec::<f64>()?;
-    let mut done = Ok(());
+    let mut result = Ok(());
     let shape = [batch, &[rows, columns]].concat();
     let out = Tensor::build(&shape[..], |out: &mut [f64]| {
         let size = (rows * columns).max(1);
         for (i, out) in out.chunks_exact_mut(size).enumerate() {
             match compute(i, Matrix::from_row_slice(n, m, &numbers[i * n * m..][..n * m])) {
-                Ok(result) => out.copy_from_slice(result.transpose().as_slice()),
+                Ok(matrix) => out.copy_from_slice(matrix.transpose().as_slice()),
                 Err(error) => {
-                    done = Err(error);
+                    result = Err(error);
                     return;
                 }
             }
         }
     })?;
-    done?;
+    result?;
     out.to_dtype(x.dtype())?.to(&x.device())
 }
 
-fn refused<T>(op: &str, i: usize, problem: &str) -> Result<T> {
+fn matrix_error<T>(op: &str, i: usize, problem: &str) -> Result<T> {
     Err(Error::Argument(format!("{op}: matrix {i} of the batch {problem}")))
 }
 
@@ -56,7 +56,7 @@ fn check_finite(op: &str, i: usize, x: &Matrix) -> Result<()> {
     if x.iter().all(|number| number.is_finite()) {
         return Ok(());
     }
-    refused(op, i, "has elements that are infinite or NaN; look for where they come from")
+    matrix_error(op, i, "has elements that are infinite or NaN; look for where they come from")
 }
 
 fn square(x: &Tensor) -> [usize; 2] {
@@ -66,7 +66,7 @@ fn square(x: &Tensor) -> [usize; 2] {
 
 pub(super) fn inverse(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::inv";
-    each(op, x, square(x), |i, x| LU::new(x).try_inverse().map_or_else(|| refused(op, i, SINGULAR), Ok))
+    each(op, x, square(x), |i, x| LU::new(x).try_inverse().map_or_else(|| matrix_error(op, i, SINGULAR), Ok))
 }
 
 /// Solves a · x = b for x; a and b have the same batch dimensions.
@@ -76,12 +76,12 @@ pub(super) fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let both = Tensor::cat(&[&a.detach(), &b.detach()], -1)?;
     each(op, &both, [n, columns], |i, both| {
         let (a, b) = (both.columns(0, n).into_owned(), both.columns(n, columns).into_owned());
-        LU::new(a).solve(&b).map_or_else(|| refused(op, i, SINGULAR), Ok)
+        LU::new(a).solve(&b).map_or_else(|| matrix_error(op, i, SINGULAR), Ok)
     })
 }
 
 /// The sign and the logarithm of the magnitude of each determinant, side by side.
-pub(super) fn log_determinant(x: &Tensor) -> Result<Tensor> {
+pub(super) fn sign_and_log_determinant(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::slogdet";
     each(op, x, [1, 2], |_, x| {
         let lu = LU::new(x);
@@ -103,11 +103,11 @@ pub(super) fn determinant(x: &Tensor) -> Result<Tensor> {
 pub(super) fn cholesky(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::cholesky";
     const PROBLEM: &str = "is not positive definite; make it symmetric, or add a small number to its diagonal";
-    each(op, x, square(x), |i, x| Cholesky::new(x).map_or_else(|| refused(op, i, PROBLEM), |found| Ok(found.l())))
+    each(op, x, square(x), |i, x| Cholesky::new(x).map_or_else(|| matrix_error(op, i, PROBLEM), |found| Ok(found.l())))
 }
 
 /// q above r, or beside r for wide matrices.
-pub(super) fn qr(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
+pub(super) fn qr(x: &Tensor, MatrixSize { n, m, k }: MatrixSize) -> Result<Tensor> {
     let (op, is_tall) = ("linalg::qr", n >= m);
     each(op, x, if is_tall { [n + m, m] } else { [n, n + m] }, |_, x| {
         let mut out = if is_tall { Matrix::zeros(n + m, m) } else { Matrix::zeros(n, n + m) };
@@ -122,7 +122,7 @@ pub(super) fn qr(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
 }
 
 /// u, the singular values as a row, and v, one above the other.
-pub(super) fn svd(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
+pub(super) fn svd(x: &Tensor, MatrixSize { n, m, k }: MatrixSize) -> Result<Tensor> {
     let op = "linalg::svd";
     each(op, x, [n + 1 + m, k], |i, x| {
         check_finite(op, i, &x)?;
@@ -132,7 +132,7 @@ pub(super) fn svd(x: &Tensor, Packed { n, m, k }: Packed) -> Result<Tensor> {
         }
         let found = SVD::try_new(x, true, true, f64::EPSILON, ROUNDS * (n + m));
         let Some(SVD { u: Some(u), v_t: Some(v_t), singular_values }) = found else {
-            return refused(op, i, "has singular values that did not converge; scale it");
+            return matrix_error(op, i, "has singular values that did not converge; scale it");
         };
         out.view_mut((0, 0), (n, k)).copy_from(&u);
         out.view_mut((n, 0), (1, k)).copy_from(&singular_values.transpose());
@@ -151,7 +151,7 @@ pub(super) fn eigh(x: &Tensor, n: usize) -> Result<Tensor> {
             return Ok(out);
         }
         let Some(found) = SymmetricEigen::try_new(x, f64::EPSILON, ROUNDS * n) else {
-            return refused(op, i, "has eigenvalues that did not converge; scale it");
+            return matrix_error(op, i, "has eigenvalues that did not converge; scale it");
         };
         let mut order: Vec<usize> = (0..n).collect();
         order.sort_by(|&a, &b| found.eigenvalues[a].total_cmp(&found.eigenvalues[b]));

@@ -35,7 +35,7 @@ use pagelock_tensor::{DType, Error, Result, Tensor, no_autocast};
 
 /// The numbers of rows and columns of a matrix, and the smaller of the two.
 #[derive(Clone, Copy)]
-struct Packed {
+struct MatrixSize {
     n: usize,
     m: usize,
     k: usize,
@@ -57,20 +57,20 @@ pub enum MatrixNorm {
     Rows,
 }
 
-fn check(op: &str, x: &Tensor) -> Result<Packed> {
+fn check(op: &str, x: &Tensor) -> Result<MatrixSize> {
     let dtype = x.dtype();
     if matches!(dtype, DType::F16 | DType::BF16) {
         return Err(Error::Argument(format!("{op}: {dtype} is not supported; convert it: x.to_dtype(DType::F32)")));
     }
     match x.dims() {
-        &[.., n, m] => Ok(Packed { n, m, k: n.min(m) }),
+        &[.., n, m] => Ok(MatrixSize { n, m, k: n.min(m) }),
         _ => Err(Error::Argument(format!("{op}: {} is not a matrix; unsqueeze it to two dimensions", x.shape()))),
     }
 }
 
 fn check_square(op: &str, x: &Tensor) -> Result<usize> {
     match check(op, x)? {
-        Packed { n, m, .. } if n == m => Ok(n),
+        MatrixSize { n, m, .. } if n == m => Ok(n),
         _ => Err(Error::Argument(format!("{op}: {} is not square; give square matrices", x.shape()))),
     }
 }
@@ -101,8 +101,8 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     }
     let batch = common_batch(&a.dims()[..a.rank() - 2], &b.dims()[..b.rank() - 2])?;
     let (a, b) = (a.expand(&[&batch[..], &[n, n]].concat()[..])?, b.expand(&[&batch[..], &[n, columns]].concat()[..])?);
-    let found = Solve.apply(&[&a, &b])?;
-    if is_vector { found.squeeze(-1) } else { Ok(found) }
+    let x = Solve.apply(&[&a, &b])?;
+    if is_vector { x.squeeze(-1) } else { Ok(x) }
 }
 
 /// The broadcast batch dimensions: sizes are aligned at the end, and are equal or 1.
@@ -137,9 +137,9 @@ impl Function for Solve {
     /// With the result x: the gradient of b is gb = a⁻ᵀ · g, and that of a is −gb · xᵀ.
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
         no_autocast(|| {
-            let of_b = Solve.apply(&[&mt(&context.saved(0)?)?, grad])?;
-            let of_a = of_b.neg()?.matmul(&mt(&context.saved(1)?)?)?;
-            Ok(vec![Some(of_a), Some(of_b)])
+            let grad_b = Solve.apply(&[&mt(&context.saved(0)?)?, grad])?;
+            let grad_a = grad_b.neg()?.matmul(&mt(&context.saved(1)?)?)?;
+            Ok(vec![Some(grad_a), Some(grad_b)])
         })
     }
 }
@@ -168,8 +168,8 @@ impl Function for Inverse {
 
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
         no_autocast(|| {
-            let turned = mt(&context.saved(0)?)?;
-            Ok(vec![Some(turned.matmul(grad)?.matmul(&turned)?.neg()?)])
+            let transposed = mt(&context.saved(0)?)?;
+            Ok(vec![Some(transposed.matmul(grad)?.matmul(&transposed)?.neg()?)])
         })
     }
 }
@@ -212,27 +212,28 @@ impl Function for Determinant {
 /// As [`det`].
 pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
     check_square("linalg::slogdet", x)?;
-    let sign = host::log_determinant(x)?.select(-1, 0)?.squeeze(-1)?;
-    Ok((sign, LogDeterminant.apply(&[x])?))
+    let out = SignAndLogDeterminant.apply(&[x])?;
+    Ok((out.detach().select(-1, 0)?.squeeze(-1)?, out.select(-1, 1)?.squeeze(-1)?))
 }
 
-struct LogDeterminant;
+/// The sign and the logarithm, packed as matrices of one row.
+struct SignAndLogDeterminant;
 
-impl Function for LogDeterminant {
+impl Function for SignAndLogDeterminant {
     fn name(&self) -> &'static str {
         "linalg::slogdet"
     }
 
     fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
         context.save(inputs[0]);
-        host::log_determinant(inputs[0])?.select(-1, 1)?.squeeze(-1)
+        host::sign_and_log_determinant(inputs[0])
     }
 
-    /// g · x⁻ᵀ
+    /// g · x⁻ᵀ, with the gradient g of the logarithm
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
         no_autocast(|| {
-            let turned = mt(&inv(&context.saved(0)?)?)?;
-            Ok(vec![Some(turned.mul(&grad.unsqueeze(-1)?.unsqueeze(-1)?)?)])
+            let transposed = mt(&inv(&context.saved(0)?)?)?;
+            Ok(vec![Some(transposed.mul(&grad.narrow(-1, 1, 1)?)?)])
         })
     }
 }
@@ -245,12 +246,12 @@ impl Function for LogDeterminant {
 /// [`solve`].
 pub fn cholesky(x: &Tensor) -> Result<Tensor> {
     check_square("linalg::cholesky", x)?;
-    CholeskyOf.apply(&[x])
+    Cholesky.apply(&[x])
 }
 
-struct CholeskyOf;
+struct Cholesky;
 
-impl Function for CholeskyOf {
+impl Function for Cholesky {
     fn name(&self) -> &'static str {
         "linalg::cholesky"
     }

@@ -5,9 +5,9 @@
 //! the budget counts it as free.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use crate::{Reservation, Result, Trim, host_budget};
+use crate::{Reservation, Result, Trim, host_budget, sync::lock_std};
 
 /// How many freed bytes may go uncounted before they are returned to the system, which takes a millisecond.
 const MAX_UNCOUNTED: usize = 16 << 20;
@@ -26,22 +26,22 @@ const KEEPS_FREED: bool = cfg!(all(target_os = "linux", target_env = "gnu", not(
 pub(crate) fn note_freed(len_bytes: usize) {
     // Relaxed: it guards no other memory.
     static FREED: AtomicUsize = AtomicUsize::new(0); // bytes, since memory was last returned to the system
-    static GIVING_BACK: Mutex<()> = Mutex::new(());
+    static TRIMMING: Mutex<()> = Mutex::new(());
 
     if FREED.fetch_add(len_bytes, Relaxed).saturating_add(len_bytes) < MAX_UNCOUNTED {
         return;
     }
-    let _one_at_a_time = lock(&GIVING_BACK);
+    let _one_at_a_time = lock_std(&TRIMMING);
     let freed = FREED.load(Relaxed);
     if freed >= MAX_UNCOUNTED {
-        give_back();
+        trim_allocator();
         FREED.fetch_sub(freed, Relaxed); // what was freed meanwhile still counts
     }
 }
 
 /// Returns the allocator's free memory to the system.
 #[cold]
-fn give_back() {
+fn trim_allocator() {
     #[cfg(all(target_os = "linux", target_env = "gnu", not(miri)))]
     {
         // SAFETY: the function may be called at any time, from any thread; it changes no byte that is in use.
@@ -105,18 +105,18 @@ impl Drop for HeapReservation {
 
 /// Reservations for freed memory that the allocator may keep.
 struct FreedHeap {
-    kept: Mutex<Kept>,
+    freed: Mutex<Freed>,
     trimming: Mutex<()>, // held while bytes are returned: a reservation that lacks them waits
 }
 
 #[derive(Default)]
-struct Kept {
+struct Freed {
     reservations: Vec<Reservation>,
     len_bytes: u64,
 }
 
 static FREED_HEAP: LazyLock<Arc<FreedHeap>> = LazyLock::new(|| {
-    let heap = Arc::new(FreedHeap { kept: Mutex::default(), trimming: Mutex::default() });
+    let heap = Arc::new(FreedHeap { freed: Mutex::default(), trimming: Mutex::default() });
     let pool: Arc<dyn Trim> = heap.clone();
     host_budget().add_pool(Arc::downgrade(&pool));
     heap
@@ -124,13 +124,13 @@ static FREED_HEAP: LazyLock<Arc<FreedHeap>> = LazyLock::new(|| {
 
 impl FreedHeap {
     fn add(&self, reserved: Reservation) {
-        let most = (host_budget().limit().0 / 16).clamp(MIN_COUNTED, MAX_COUNTED);
-        let mut kept = lock(&self.kept);
-        kept.len_bytes += reserved.len_bytes();
-        kept.reservations.push(reserved);
-        let is_full = kept.len_bytes > most || kept.reservations.len() >= MAX_RESERVATIONS;
-        drop(kept);
-        if is_full || host_budget().is_short() {
+        let max_counted = (host_budget().limit().0 / 16).clamp(MIN_COUNTED, MAX_COUNTED);
+        let mut freed = lock_std(&self.freed);
+        freed.len_bytes += reserved.len_bytes();
+        freed.reservations.push(reserved);
+        let is_full = freed.len_bytes > max_counted || freed.reservations.len() >= MAX_RESERVATIONS;
+        drop(freed);
+        if is_full || host_budget().has_waiters() {
             self.trim();
         }
     }
@@ -138,16 +138,12 @@ impl FreedHeap {
 
 impl Trim for FreedHeap {
     fn trim(&self) -> usize {
-        let _one_at_a_time = lock(&self.trimming);
-        let kept = std::mem::take(&mut *lock(&self.kept));
-        if kept.len_bytes > 0 {
-            give_back(); // before the budget counts these bytes as free
+        let _one_at_a_time = lock_std(&self.trimming);
+        let freed = std::mem::take(&mut *lock_std(&self.freed));
+        if freed.len_bytes > 0 {
+            trim_allocator(); // before the budget counts these bytes as free
         }
-        drop(kept.reservations);
-        kept.len_bytes as usize
+        drop(freed.reservations);
+        freed.len_bytes as usize
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -18,12 +18,12 @@ use std::{
 
 use crate::{
     ByteSize, Error, Held, Holder, OverBudget, Result,
-    holder::{Tally, largest},
+    holder::{MAX_NAMED, Tally},
     ledger,
     sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock},
 };
 
-const DEFAULT_KNOB: &str = "raise the limit or drop buffers first";
+const DEFAULT_ADVICE: &str = "raise the limit or drop buffers first";
 
 /// A named ceiling on bytes, alone or as part of a tree. Cheap to clone: all clones are the same budget.
 ///
@@ -64,7 +64,7 @@ pub(crate) struct BudgetTree {
     freed: Condvar,      // signalled when bytes are released and a reservation waits
     // How many reservations wait. Relaxed: a waiter counts itself before it locks the `table` or pool that the reader
     // holds.
-    waiting: AtomicUsize,
+    waiters: AtomicUsize,
     pools: Mutex<Vec<Weak<dyn Trim>>>, // whose idle blocks hold bytes of this tree
 }
 
@@ -103,7 +103,7 @@ struct Table {
 
 struct Row {
     name: String,
-    knob: String,
+    advice: String,
     parent: Option<usize>,
     limit: u64,
     used: u64,
@@ -124,16 +124,16 @@ impl Budget {
         Self::add(self.node.tree.clone(), Some(self.node.clone()), name.into(), limit.into())
     }
 
-    /// The same budget, whose errors end with `knob`: text that says what the user can change.
-    pub fn with_knob(self, knob: impl Into<String>) -> Self {
-        self.table().row_mut(self.node.slot).knob = knob.into();
+    /// The same budget, whose errors end with `advice`: text that says what the user can change.
+    pub fn with_advice(self, advice: impl Into<String>) -> Self {
+        self.table().row_mut(self.node.slot).advice = advice.into();
         self
     }
 
     fn add(tree: Arc<BudgetTree>, parent: Option<Arc<Node>>, name: String, limit: ByteSize) -> Self {
         let row = Row {
             name,
-            knob: DEFAULT_KNOB.to_owned(),
+            advice: DEFAULT_ADVICE.to_owned(),
             parent: parent.as_ref().map(|parent| parent.slot),
             limit: limit.0,
             used: 0,
@@ -151,26 +151,26 @@ impl Budget {
     /// # Errors
     /// [`Error::OverBudget`] if one of these budgets has fewer bytes left.
     pub fn reserve(&self, len_bytes: u64) -> Result<Reservation> {
-        self.reserve_beside(len_bytes, 0)
+        self.reserve_with_overhead(len_bytes, 0)
     }
 
-    /// Like [`reserve`](Self::reserve), with `beside` extra bytes. An error does not add them to the bytes asked for,
+    /// Like [`reserve`](Self::reserve), with `overhead` extra bytes. An error does not add them to the bytes asked for,
     /// but subtracts them from the bytes left.
-    pub(crate) fn reserve_beside(&self, asked_bytes: u64, beside: u64) -> Result<Reservation> {
-        let (holder, len_bytes) = (Holder::current(), asked_bytes.saturating_add(beside));
-        let mut taken = self.table().take(self.node.slot, len_bytes, holder);
-        if taken.as_ref().is_err_and(|refusal| refusal.could_fit()) {
+    pub(crate) fn reserve_with_overhead(&self, asked_bytes: u64, overhead: u64) -> Result<Reservation> {
+        let (holder, len_bytes) = (Holder::current(), asked_bytes.saturating_add(overhead));
+        let mut reserved = self.table().reserve(self.node.slot, len_bytes, holder);
+        if reserved.as_ref().is_err_and(|refusal| refusal.could_fit()) {
             // Until this is decided, pools do not keep blocks that other threads drop after the trim.
             let _waiting = Waiting::start(&self.node.tree);
             self.node.tree.trim_pools();
-            taken = self.table().take(self.node.slot, len_bytes, holder);
+            reserved = self.table().reserve(self.node.slot, len_bytes, holder);
         }
-        if let Err(mut refusal) = taken {
+        if let Err(mut refusal) = reserved {
             refusal.asked = ByteSize(asked_bytes);
-            refusal.left = ByteSize(refusal.left.0.saturating_sub(beside));
+            refusal.left = ByteSize(refusal.left.0.saturating_sub(overhead));
             return Err(Error::OverBudget(refusal));
         }
-        Ok(Reservation { node: self.node.clone(), len_bytes, holder, beside: None })
+        Ok(Reservation { node: self.node.clone(), len_bytes, holder, second: None })
     }
 
     /// Like [`Budget::reserve`], but waits for at most `timeout` until enough bytes are released.
@@ -194,24 +194,24 @@ impl Budget {
     /// # Errors
     /// [`Error::OverBudget`] after `timeout`, or at once if `len_bytes` is above a limit and can never fit.
     pub fn reserve_timeout(&self, len_bytes: u64, timeout: Duration) -> Result<Reservation> {
-        let asked_at = Instant::now();
+        let start = Instant::now();
         match self.reserve(len_bytes) {
             Err(Error::OverBudget(refusal)) if refusal.could_fit() => {}
-            decided => return decided,
+            result => return result,
         }
         let tree = &*self.node.tree;
         let _waiting = Waiting::start(tree);
         tree.trim_pools(); // again: from here on, pools do not keep dropped blocks
         let (holder, mut table) = (Holder::current(), self.table());
-        while let Err(mut refusal) = table.take(self.node.slot, len_bytes, holder) {
-            let still = timeout.saturating_sub(asked_at.elapsed());
-            if still.is_zero() || !refusal.could_fit() {
+        while let Err(mut refusal) = table.reserve(self.node.slot, len_bytes, holder) {
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() || !refusal.could_fit() {
                 refusal.waited = Some(timeout);
                 return Err(Error::OverBudget(refusal));
             }
-            table = tree.freed.wait_timeout(table, still).unwrap_or_else(PoisonError::into_inner).0;
+            table = tree.freed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(Reservation { node: self.node.clone(), len_bytes, holder, beside: None })
+        Ok(Reservation { node: self.node.clone(), len_bytes, holder, second: None })
     }
 
     /// Whether this is `other`, or a budget inside it.
@@ -230,8 +230,8 @@ impl Budget {
     }
 
     /// Whether a reservation waits for bytes of this tree.
-    pub(crate) fn is_short(&self) -> bool {
-        self.node.tree.is_short()
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.node.tree.has_waiters()
     }
 
     /// Registers `pool`, which is trimmed before this budget or another one of its tree refuses a reservation. It stays
@@ -317,7 +317,7 @@ pub struct Reservation {
     node: Arc<Node>,
     len_bytes: u64,
     holder: Holder,
-    beside: Option<Box<Reservation>>,
+    second: Option<Box<Reservation>>,
 }
 
 impl Reservation {
@@ -327,8 +327,8 @@ impl Reservation {
     }
 
     /// The same reservation, which also holds `other`, one in another budget, until it is dropped.
-    pub(crate) fn beside(mut self, other: Reservation) -> Self {
-        self.beside = Some(Box::new(other));
+    pub(crate) fn and(mut self, second: Reservation) -> Self {
+        self.second = Some(Box::new(second));
         self
     }
 }
@@ -341,10 +341,10 @@ impl fmt::Debug for Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        drop(self.beside.take()); // before the lock: it may be of the same tree
+        drop(self.second.take()); // before the lock: it may be of the same tree
         let mut table = self.node.tree.lock();
-        table.give_back(self.node.slot, self.len_bytes, self.holder);
-        if self.node.tree.is_short() {
+        table.release(self.node.slot, self.len_bytes, self.holder);
+        if self.node.tree.has_waiters() {
             self.node.tree.freed.notify_all();
         }
     }
@@ -355,7 +355,7 @@ impl BudgetTree {
         Self {
             table: Mutex::new(Table::default()),
             freed: Condvar::new(),
-            waiting: AtomicUsize::new(0),
+            waiters: AtomicUsize::new(0),
             pools: Mutex::new(Vec::new()),
         }
     }
@@ -364,8 +364,8 @@ impl BudgetTree {
         lock(&self.table)
     }
 
-    fn is_short(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+    fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) > 0
     }
 
     fn trim_pools(&self) {
@@ -382,14 +382,14 @@ struct Waiting<'a>(&'a BudgetTree);
 
 impl<'a> Waiting<'a> {
     fn start(tree: &'a BudgetTree) -> Self {
-        tree.waiting.fetch_add(1, Ordering::Relaxed);
+        tree.waiters.fetch_add(1, Ordering::Relaxed);
         Self(tree)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -417,7 +417,7 @@ impl Table {
     }
 
     /// Checks every ancestor, then adds to every ancestor.
-    fn take(&mut self, slot: usize, bytes: u64, holder: Holder) -> Result<(), Box<OverBudget>> {
+    fn reserve(&mut self, slot: usize, bytes: u64, holder: Holder) -> Result<(), Box<OverBudget>> {
         let too_small = self.ancestors(slot).find(|&slot| self.row(slot).limit < bytes);
         let too_full = || self.ancestors(slot).find(|&slot| self.row(slot).left() < bytes);
         if let Some(tight) = too_small.or_else(too_full) {
@@ -434,7 +434,7 @@ impl Table {
         Ok(())
     }
 
-    fn give_back(&mut self, slot: usize, bytes: u64, holder: Holder) {
+    fn release(&mut self, slot: usize, bytes: u64, holder: Holder) {
         self.row_mut(slot).direct.sub(holder, bytes);
         let mut next = Some(slot);
         while let Some(slot) = next {
@@ -446,15 +446,17 @@ impl Table {
 
     fn refusal(&self, asked_of: usize, tight: usize, bytes: u64) -> Box<OverBudget> {
         let row = self.row(tight);
+        let mut holders = self.held(tight);
+        holders.truncate(MAX_NAMED);
         Box::new(OverBudget {
             asked: ByteSize(bytes),
             asked_of: self.row(asked_of).name.clone(),
             budget: row.name.clone(),
             left: ByteSize(row.left()),
             limit: ByteSize(row.limit),
-            holders: largest(self.held(tight)),
+            holders,
             waited: None,
-            knob: row.knob.clone(),
+            advice: row.advice.clone(),
         })
     }
 
@@ -468,8 +470,8 @@ impl Table {
 }
 
 impl OverBudget {
-    /// Whether the request could fit if all bytes were released. `Table::take` names a budget whose limit is too small
-    /// before one that is full.
+    /// Whether the request could fit if all bytes were released. `Table::reserve` names a budget whose limit is too
+    /// small before one that is full.
     fn could_fit(&self) -> bool {
         self.asked <= self.limit
     }

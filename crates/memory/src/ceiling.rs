@@ -26,7 +26,7 @@ impl fmt::Display for Ceiling {
     }
 }
 
-const LEAST: ByteSize = ByteSize::mib(64);
+const MIN_CEILING: ByteSize = ByteSize::mib(64);
 // Cgroups of version 1 write "no limit" as the largest signed number, rounded down to whole pages.
 const NO_LIMIT_V1: u64 = 1 << 62;
 const MAX_PAGE_LOCKED: ByteSize = ByteSize::gib(4);
@@ -63,11 +63,11 @@ impl Ceiling {
     /// ```
     pub fn page_locked(root: &Path) -> Self {
         match headroom(root) {
-            None => Self::least("since it is unknown how much memory is left"),
+            None => Self::minimum("since it is unknown how much memory is left"),
             Some(left) if left.bytes / 4 > MAX_PAGE_LOCKED.0 => {
                 Self { bytes: MAX_PAGE_LOCKED, because: format!("the default maximum, with {left}") }
             }
-            Some(left) if left.bytes / 4 < LEAST.0 => Self::least(&format!("with {left}")),
+            Some(left) if left.bytes / 4 < MIN_CEILING.0 => Self::minimum(&format!("with {left}")),
             Some(left) => Self { bytes: ByteSize(left.bytes / 4), because: format!("a quarter of the {left}") },
         }
     }
@@ -77,15 +77,15 @@ impl Ceiling {
     pub fn host(root: &Path) -> Self {
         match headroom(root) {
             None => Self { bytes: ByteSize::MAX, because: "it is unknown how much memory is left".to_owned() },
-            Some(left) if left.bytes < LEAST.0 => Self::least(&format!("with {left}")),
+            Some(left) if left.bytes < MIN_CEILING.0 => Self::minimum(&format!("with {left}")),
             Some(left) => {
                 Self { bytes: ByteSize(left.bytes - left.bytes / 10), because: format!("nine tenths of the {left}") }
             }
         }
     }
 
-    fn least(because: &str) -> Self {
-        Self { bytes: LEAST, because: format!("the default minimum, {because}") }
+    fn minimum(because: &str) -> Self {
+        Self { bytes: MIN_CEILING, because: format!("the default minimum, {because}") }
     }
 }
 

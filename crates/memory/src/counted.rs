@@ -4,7 +4,7 @@ use std::{cell::Cell, fmt, ptr::NonNull, sync::Arc};
 
 use crate::{
     Block, Budget, Error, Held, Holder, MemoryKind, PoolStats, Resource, Result,
-    holder::{Tally, largest},
+    holder::{MAX_NAMED, Tally},
     ledger,
     resource::debug_block,
     sync::{Mutex, MutexGuard, lock},
@@ -75,7 +75,7 @@ impl<R: Resource> Counted<R> {
 
     /// Who holds the live bytes, largest first; see [`holder`](crate::holder).
     pub fn holders(&self) -> Vec<Held> {
-        self.shared.counts().holders()
+        self.shared.counts().held.holders()
     }
 
     /// The layer below.
@@ -105,7 +105,7 @@ impl<R: Resource> Resource for Counted<R> {
         let holder = Holder::current();
         let len_bytes = block.len_bytes(); // what is subtracted when the block is dropped
         self.shared.counts().add(holder, len_bytes as u64);
-        TAKEN.set(TAKEN.get() + len_bytes as i64);
+        NET_ALLOCATED.set(NET_ALLOCATED.get() + len_bytes as i64);
         Ok(CountedBlock { block, holder, shared: self.shared.clone() })
     }
 
@@ -139,9 +139,10 @@ impl<R> Shared<R> {
     fn name_holders(&self, error: Error) -> Error {
         match error {
             Error::OverBudget(mut refusal) => {
-                let held = self.counts().held.held();
-                if !held.is_empty() {
-                    refusal.holders = largest(held);
+                let mut holders = self.counts().held.holders();
+                if !holders.is_empty() {
+                    holders.truncate(MAX_NAMED);
+                    refusal.holders = holders;
                 }
                 Error::OverBudget(refusal)
             }
@@ -161,10 +162,6 @@ impl Counts {
         self.held.add(holder, bytes);
     }
 
-    fn holders(&self) -> Vec<Held> {
-        self.held.holders()
-    }
-
     fn sub(&mut self, holder: Holder, bytes: u64) {
         self.stats.live_blocks -= 1;
         self.stats.live_bytes -= bytes;
@@ -173,7 +170,7 @@ impl Counts {
 }
 
 thread_local! {
-    static TAKEN: Cell<i64> = const { Cell::new(0) };
+    static NET_ALLOCATED: Cell<i64> = const { Cell::new(0) };
 }
 
 /// The bytes of counted blocks that this thread allocated so far, minus those of blocks that it dropped. The difference
@@ -181,16 +178,16 @@ thread_local! {
 ///
 /// # Examples
 /// ```
-/// use pagelock_memory::{HostBuffer, default_host, taken_by_thread};
+/// use pagelock_memory::{HostBuffer, default_host, net_allocated_by_thread};
 ///
-/// let before = taken_by_thread();
+/// let before = net_allocated_by_thread();
 /// let kept = HostBuffer::allocate(default_host(), 1_000)?;
 /// drop(HostBuffer::allocate(default_host(), 5_000)?);
-/// assert_eq!(taken_by_thread() - before, 1_000);
+/// assert_eq!(net_allocated_by_thread() - before, 1_000);
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
-pub fn taken_by_thread() -> i64 {
-    TAKEN.get()
+pub fn net_allocated_by_thread() -> i64 {
+    NET_ALLOCATED.get()
 }
 
 /// A block of [`Counted`]: in use until it is dropped.
@@ -224,7 +221,7 @@ impl<R: Resource> fmt::Debug for CountedBlock<R> {
 impl<R: Resource> Drop for CountedBlock<R> {
     fn drop(&mut self) {
         self.shared.counts().sub(self.holder, self.block.len_bytes() as u64);
-        let _ = TAKEN.try_with(|taken| taken.set(taken.get() - self.block.len_bytes() as i64));
+        let _ = NET_ALLOCATED.try_with(|net| net.set(net.get() - self.block.len_bytes() as i64));
     }
 }
 
@@ -261,7 +258,7 @@ impl<R: Resource> Report for Shared<R> {
     fn entry(&self) -> ResourceEntry {
         let (name, pool) = (self.name.clone(), self.resource.pool_stats());
         let counts = self.counts();
-        let (stats, holders) = (counts.stats, counts.holders());
+        let (stats, holders) = (counts.stats, counts.held.holders());
         ResourceEntry { name, stats, holders, pool }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::{
     io::{self, Read, Seek, SeekFrom},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
 };
 
-use crate::{Error, HeapReservation};
+use crate::{Error, HeapReservation, sync::lock_std};
 
 /// For how many bytes of a file memory is reserved at a time.
-const STEP: u64 = 64 << 10;
+const RESERVATION_STEP: u64 = 64 << 10;
 
 /// A reader for a parser that keeps what it reads, such as the directory of a zip archive.
 ///
@@ -20,43 +20,43 @@ const STEP: u64 = 64 << 10;
 /// use std::io::{Cursor, Read};
 /// use pagelock_memory::CountedReader;
 ///
-/// let (mut reader, kept) = CountedReader::new(Cursor::new(vec![0; 1 << 20]), 2);
+/// let (mut reader, memory) = CountedReader::new(Cursor::new(vec![0; 1 << 20]), 2);
 /// reader.read_to_end(&mut Vec::new())?; // 2 MiB are reserved from here on
-/// kept.is_read();
-/// assert!(kept.take_refusal().is_none());
+/// memory.mark_read();
+/// assert!(memory.take_refusal().is_none());
 /// # Ok::<(), std::io::Error>(())
 /// ```
 pub struct CountedReader<R> {
     reader: R,
-    kept: ParsedMemory,
+    memory: ParsedMemory,
 }
 
 /// The memory reserved for a [`CountedReader`], until both the reader and this are dropped.
 #[derive(Clone)]
 pub struct ParsedMemory {
     state: Arc<Mutex<State>>, // guards that a step is reserved once
-    bytes_kept: u64,          // for each byte that is read
+    bytes_per_byte: u64,      // reserved for each byte that is read
 }
 
 #[derive(Default)]
 struct State {
-    unpaid: u64, // bytes that were read, without a reservation yet
+    unreserved: u64, // bytes that were read, without a reservation yet
     reserved: Vec<HeapReservation>,
     refusal: Option<Error>,
     is_read: bool,
 }
 
 impl<R> CountedReader<R> {
-    /// For a parser that keeps at most `bytes_kept` bytes for each byte of the file.
-    pub fn new(reader: R, bytes_kept: u64) -> (Self, ParsedMemory) {
-        let kept = ParsedMemory { state: Arc::default(), bytes_kept };
-        (Self { reader, kept: kept.clone() }, kept)
+    /// For a parser that keeps at most `bytes_per_byte` bytes for each byte of the file.
+    pub fn new(reader: R, bytes_per_byte: u64) -> (Self, ParsedMemory) {
+        let memory = ParsedMemory { state: Arc::default(), bytes_per_byte };
+        (Self { reader, memory: memory.clone() }, memory)
     }
 }
 
 impl ParsedMemory {
     /// Call it when the parser has read all that it keeps: later reads reserve nothing.
-    pub fn is_read(&self) {
+    pub fn mark_read(&self) {
         self.lock().is_read = true;
     }
 
@@ -67,26 +67,26 @@ impl ParsedMemory {
 
     fn reserve_for(&self, n_bytes: usize) -> io::Result<()> {
         let mut state = self.lock();
-        state.unpaid += if state.is_read { 0 } else { n_bytes as u64 };
-        while state.unpaid >= STEP {
-            match HeapReservation::new(STEP.saturating_mul(self.bytes_kept)) {
+        state.unreserved += if state.is_read { 0 } else { n_bytes as u64 };
+        while state.unreserved >= RESERVATION_STEP {
+            match HeapReservation::new(RESERVATION_STEP.saturating_mul(self.bytes_per_byte)) {
                 Ok(reserved) => state.reserved.push(reserved),
                 Err(refusal) => return Err(io::Error::other(state.refusal.insert(refusal).to_string())),
             }
-            state.unpaid -= STEP;
+            state.unreserved -= RESERVATION_STEP;
         }
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock_std(&self.state)
     }
 }
 
 impl<R: Read> Read for CountedReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let n_bytes = self.reader.read(out)?;
-        self.kept.reserve_for(n_bytes)?;
+        self.memory.reserve_for(n_bytes)?;
         Ok(n_bytes)
     }
 }

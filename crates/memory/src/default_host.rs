@@ -23,7 +23,7 @@ pub type DefaultHost = Counted<Pooled<Limited<Pageable>>>;
 /// ```
 pub fn default_host() -> &'static DefaultHost {
     static HOST: LazyLock<DefaultHost> = LazyLock::new(|| {
-        let limited = Limited::new(Pageable, host_budget().clone()).charging_beside(BESIDE_BLOCK);
+        let limited = Limited::new(Pageable, host_budget().clone()).charging_beside(BLOCK_OVERHEAD);
         Counted::new("host", Pooled::new(limited))
     });
     &HOST
@@ -31,7 +31,7 @@ pub fn default_host() -> &'static DefaultHost {
 
 /// The overhead of a block: 48 bytes for alignment, a box of 48 bytes, an entry in a list of the pool, and the
 /// allocator's headers of two allocations.
-const BESIDE_BLOCK: u64 = 144;
+const BLOCK_OVERHEAD: u64 = 144;
 
 /// The budget of all host memory that the process allocates: that of [`default_host`], and page-locked memory, whose
 /// budget is inside this one.
@@ -56,13 +56,13 @@ pub fn host_budget() -> &'static Budget {
 
 fn budget_from(limit: Option<&str>, root: &Path) -> Budget {
     let Some(text) = limit else {
-        let knob = "set $PAGELOCK_HOST_LIMIT higher or drop buffers first";
-        return Budget::new("host", Ceiling::host(root).bytes).with_knob(knob);
+        let advice = "set $PAGELOCK_HOST_LIMIT higher or drop buffers first";
+        return Budget::new("host", Ceiling::host(root).bytes).with_advice(advice);
     };
     match text.parse::<ByteSize>() {
-        Ok(limit) => Budget::new("host", limit).with_knob("raise $PAGELOCK_HOST_LIMIT or drop buffers first"),
+        Ok(limit) => Budget::new("host", limit).with_advice("raise $PAGELOCK_HOST_LIMIT or drop buffers first"),
         // A budget that refuses everything, and says why in every error.
-        Err(error) => Budget::new("host", 0).with_knob(format!("$PAGELOCK_HOST_LIMIT: {error}")),
+        Err(error) => Budget::new("host", 0).with_advice(format!("$PAGELOCK_HOST_LIMIT: {error}")),
     }
 }
 

@@ -116,7 +116,7 @@ pub struct OverBudget {
     /// How long a blocking reservation waited before it gave up.
     pub waited: Option<Duration>,
     /// What a user can do about it.
-    pub knob: String,
+    pub advice: String,
 }
 
 debug_is_the_message!(Error OverBudget);
@@ -125,7 +125,7 @@ impl std::error::Error for OverBudget {}
 
 impl fmt::Display for OverBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { asked, asked_of, budget, left, limit, holders, waited, knob } = self;
+        let Self { asked, asked_of, budget, left, limit, holders, waited, advice } = self;
         write!(f, "cannot take {}", asked.amount())?;
         if asked_of != budget {
             write!(f, " for `{asked_of}`")?;
@@ -137,7 +137,7 @@ impl fmt::Display for OverBudget {
         for (i, held) in holders.iter().enumerate() {
             write!(f, "{}{held}", if i == 0 { "; largest holders: " } else { ", " })?;
         }
-        write!(f, "; {knob}")
+        write!(f, "; {advice}")
     }
 }
 

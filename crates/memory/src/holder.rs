@@ -3,13 +3,9 @@
 //! The ledger and errors list how much each holder has. The name is thread-local, so code that allocates need not pass
 //! it along; a thread pool passes it to its threads with [`Holder::current`] and [`Holder::enter`].
 
-use std::{
-    cell::Cell,
-    marker::PhantomData,
-    sync::{Mutex, PoisonError},
-};
+use std::{cell::Cell, marker::PhantomData, sync::Mutex};
 
-use crate::{ByteSize, Held};
+use crate::{ByteSize, Held, sync::lock_std};
 
 /// Charges the memory that this thread allocates to `name`, until the returned scope is dropped.
 ///
@@ -78,7 +74,7 @@ impl Holder {
         if let Some(fixed) = FIXED.iter().position(|fixed| *fixed == name) {
             return Holder(fixed + 1);
         }
-        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock_std(&NAMES);
         let known = names.iter().position(|known| known == name);
         let index = known.unwrap_or_else(|| {
             names.push(name.to_owned());
@@ -94,7 +90,7 @@ impl Holder {
 
     /// Charges the memory that this thread allocates to this holder, until the returned scope is dropped.
     pub fn enter(self) -> HolderScope {
-        HolderScope { before: CURRENT.replace(self), on_this_thread: PhantomData }
+        HolderScope { previous: CURRENT.replace(self), on_this_thread: PhantomData }
     }
 
     /// Like [`enter`](Self::enter), unless this thread already has a holder, which is then kept.
@@ -118,7 +114,7 @@ impl Holder {
         if let Some(fixed) = FIXED.get(self.0.checked_sub(1)?) {
             return Some((*fixed).to_owned());
         }
-        let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        let names = lock_std(&NAMES);
         Some(names[self.0 - 1 - FIXED.len()].clone())
     }
 }
@@ -126,13 +122,13 @@ impl Holder {
 /// While this lives, its thread charges memory to a holder; see [`holder`].
 #[must_use = "the holder is charged only while the scope lives"]
 pub struct HolderScope {
-    before: Holder,
+    previous: Holder,
     on_this_thread: PhantomData<*const ()>,
 }
 
 impl Drop for HolderScope {
     fn drop(&mut self) {
-        CURRENT.set(self.before);
+        CURRENT.set(self.previous);
     }
 }
 
@@ -174,9 +170,5 @@ impl Tally {
     }
 }
 
-/// The four largest, largest first.
-pub(crate) fn largest(mut held: Vec<Held>) -> Vec<Held> {
-    held.sort_by_key(|held| std::cmp::Reverse(held.bytes));
-    held.truncate(4);
-    held
-}
+/// How many holders errors and the ledger name at most: the largest.
+pub(crate) const MAX_NAMED: usize = 4;

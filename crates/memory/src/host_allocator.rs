@@ -45,21 +45,21 @@ thread_local! {
 /// While this lives, its thread's new buffers come from a [`HostAllocator`].
 #[must_use = "the source is used only while the scope lives"]
 pub struct HostScope {
-    before: Option<Arc<dyn HostAllocator>>,
+    previous: Option<Arc<dyn HostAllocator>>,
     on_this_thread: PhantomData<*const ()>,
 }
 
 impl HostScope {
     /// This thread's buffers come from `source` until the scope is dropped, then from the previous source again.
     pub fn enter(source: Arc<dyn HostAllocator>) -> Self {
-        Self { before: SOURCE.replace(Some(source)), on_this_thread: PhantomData }
+        Self { previous: SOURCE.replace(Some(source)), on_this_thread: PhantomData }
     }
 }
 
 impl Drop for HostScope {
     fn drop(&mut self) {
-        let before = self.before.take();
-        let _ = SOURCE.try_with(|source| source.replace(before)); // dropped outside the borrow: its drop may allocate
+        let previous = self.previous.take();
+        let _ = SOURCE.try_with(|source| source.replace(previous)); // dropped outside the borrow: its drop may allocate
     }
 }
 

@@ -5,14 +5,15 @@
 
 use std::{
     fmt,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, Weak},
 };
 
 use crate::{
     ByteSize, Held, PoolStats,
     budget::{BudgetEntry, BudgetTree},
     counted::{Report, ResourceEntry},
-    holder::largest,
+    holder::MAX_NAMED,
+    sync::lock_std,
 };
 
 /// All budgets, counted resources and devices of the process, as they are now. Printed, it explains most refused
@@ -29,15 +30,12 @@ use crate::{
 /// # Ok::<(), pagelock_memory::Error>(())
 /// ```
 pub fn ledger() -> Ledger {
-    let (budgets, resources) = {
-        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        let budgets: Vec<_> = known.budgets.iter().filter_map(Weak::upgrade).collect();
-        let resources: Vec<_> = known.resources.iter().filter_map(Weak::upgrade).collect();
-        (budgets, resources)
-    };
-    let devices = {
-        let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-        known.devices.iter().filter_map(Weak::upgrade).collect::<Vec<_>>()
+    fn alive<T: ?Sized>(known: &[Weak<T>]) -> Vec<Arc<T>> {
+        known.iter().filter_map(Weak::upgrade).collect()
+    }
+    let (budgets, resources, devices) = {
+        let known = lock_std(&KNOWN);
+        (alive(&known.budgets), alive(&known.resources), alive(&known.devices))
     };
     Ledger {
         devices: devices.iter().map(|device| device.entry()).collect(),
@@ -79,22 +77,22 @@ struct Known {
 static KNOWN: Mutex<Known> = Mutex::new(Known { budgets: Vec::new(), resources: Vec::new(), devices: Vec::new() });
 
 pub(crate) fn register_budgets(tree: &Arc<BudgetTree>) {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.budgets.retain(|tree| tree.strong_count() > 0);
-    known.budgets.push(Arc::downgrade(tree));
+    register(&mut lock_std(&KNOWN).budgets, Arc::downgrade(tree));
 }
 
 pub(crate) fn register_resource(resource: Weak<dyn Report>) {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.resources.retain(|resource| resource.strong_count() > 0);
-    known.resources.push(resource);
+    register(&mut lock_std(&KNOWN).resources, resource);
 }
 
 /// Adds a device's memory to the ledger; not part of the public interface.
 pub fn register_device(device: Weak<dyn Report>) {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.devices.retain(|device| device.strong_count() > 0);
-    known.devices.push(device);
+    register(&mut lock_std(&KNOWN).devices, device);
+}
+
+/// Adds `new`, and removes what was dropped.
+fn register<T: ?Sized>(known: &mut Vec<Weak<T>>, new: Weak<T>) {
+    known.retain(|entry| entry.strong_count() > 0);
+    known.push(new);
 }
 
 impl fmt::Display for Ledger {
@@ -138,6 +136,6 @@ fn write_resources(f: &mut fmt::Formatter<'_>, heading: &str, all: &[ResourceEnt
 }
 
 fn write_row(f: &mut fmt::Formatter<'_>, row: &str, holders: &[Held]) -> fmt::Result {
-    let largest: Vec<_> = largest(holders.to_vec()).iter().map(ToString::to_string).collect();
+    let largest: Vec<_> = holders.iter().take(MAX_NAMED).map(ToString::to_string).collect();
     writeln!(f, "{}", format!("{row}  {}", largest.join(", ")).trim_end())
 }

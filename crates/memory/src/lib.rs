@@ -72,7 +72,7 @@ pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
 #[doc(hidden)]
 pub use counted::Report;
-pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, taken_by_thread};
+pub use counted::{Counted, CountedBlock, ResourceEntry, Stats, net_allocated_by_thread};
 #[doc(hidden)]
 pub use counted_reader::{CountedReader, ParsedMemory};
 pub use default_host::{DefaultHost, default_host, host_budget};

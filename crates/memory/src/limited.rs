@@ -23,14 +23,14 @@ use crate::{Block, Budget, MemoryKind, PoolStats, Reservation, Resource, Result}
 pub struct Limited<R> {
     resource: R,
     budget: Budget,
-    beside_block: u64,       // bytes, charged with each block
+    overhead_bytes: u64,     // charged with each block
     ceiling: Option<Budget>, // charged too
 }
 
 impl<R: Resource> Limited<R> {
     /// Charges the blocks of `resource` to `budget`.
     pub fn new(resource: R, budget: Budget) -> Self {
-        Self { resource, budget, beside_block: 0, ceiling: None }
+        Self { resource, budget, overhead_bytes: 0, ceiling: None }
     }
 
     /// The same layer, which charges `len_bytes` more for each block, for the overhead of the allocator and of the
@@ -47,7 +47,7 @@ impl<R: Resource> Limited<R> {
     /// # Ok::<(), pagelock_memory::Error>(())
     /// ```
     pub fn charging_beside(self, len_bytes: u64) -> Self {
-        Self { beside_block: len_bytes, ..self }
+        Self { overhead_bytes: len_bytes, ..self }
     }
 
     /// The same layer, which charges `ceiling` too, unless the budget is inside it. So memory with a separate budget
@@ -80,9 +80,9 @@ impl<R: Resource> Resource for Limited<R> {
 
     fn allocate(&self, len_bytes: usize) -> Result<Self::Block> {
         let footprint = self.footprint(len_bytes) as u64;
-        let mut reservation = self.budget.reserve_beside(footprint, self.beside_block)?;
+        let mut reservation = self.budget.reserve_with_overhead(footprint, self.overhead_bytes)?;
         if let Some(ceiling) = &self.ceiling {
-            reservation = reservation.beside(ceiling.reserve_beside(footprint, self.beside_block)?);
+            reservation = reservation.and(ceiling.reserve_with_overhead(footprint, self.overhead_bytes)?);
         }
         Ok(LimitedBlock { block: self.resource.allocate(len_bytes)?, _reservation: reservation })
     }

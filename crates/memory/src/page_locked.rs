@@ -269,14 +269,14 @@ unsafe impl Block for PageLockedBlock {
 impl PageLockedBlock {
     /// Maps the whole pages that are to be touched, and enough to start at a multiple of `page_bytes`. Locks nothing.
     fn map(len_bytes: usize, touched_bytes: usize, page_bytes: usize, locker: Arc<dyn PageLocker>) -> Option<Self> {
-        let room = page_bytes - page_size(); // the system aligns to its own pages anyway
-        let mapped_bytes = touched_bytes.checked_add(room)?;
+        let max_skip = page_bytes - page_size(); // the system aligns to its own pages anyway
+        let mapped_bytes = touched_bytes.checked_add(max_skip)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping at an address of the system's choice touches nothing that exists.
         let mapped = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), mapped_bytes, access, MapFlags::PRIVATE) };
         let mapped = NonNull::new(mapped.ok()?.cast::<u8>())?;
         let skip = mapped.align_offset(page_bytes);
-        // SAFETY: `mapped` is a multiple of the system's page, so `skip` is at most `room`.
+        // SAFETY: `mapped` is a multiple of the system's page, so `skip` is at most `max_skip`.
         let start = unsafe { mapped.add(skip) };
         Some(Self { mapped, mapped_bytes, start, touched_bytes, locked_bytes: 0, len_bytes, locker })
     }
@@ -301,39 +301,39 @@ impl PageLockedBlock {
         let helpers = threads - 1;
         // With several chunks this thread locks them, and touches none itself.
         let only_locks = helpers > 0 && self.touched_bytes > MAX_CHUNK;
-        let sharing = if only_locks { helpers } else { threads };
+        let n_shares = if only_locks { helpers } else { threads };
         let (locked_bytes, result) = thread::scope(|scope| {
             let (done, touched) = mpsc::channel();
-            for index in sharing - helpers..sharing {
+            for index in n_shares - helpers..n_shares {
                 let (block, done_here) = (&*self, done.clone());
-                let touch = move || block.touch_share(index, sharing, &done_here);
+                let touch = move || block.touch_share(index, n_shares, &done_here);
                 if thread::Builder::new().spawn_scoped(scope, touch).is_err() {
-                    self.touch_share(index, sharing, &done); // no thread could be started
+                    self.touch_share(index, n_shares, &done); // no thread could be started
                 }
             }
             if !only_locks {
-                self.touch_share(0, sharing, &done);
+                self.touch_share(0, n_shares, &done);
             }
             drop(done);
-            self.lock_chunks(sharing, &touched)
+            self.lock_chunks(n_shares, &touched)
         });
         self.locked_bytes = locked_bytes;
         result
     }
 
     /// Touches one thread's share of every chunk, and sends the chunk's number after each.
-    fn touch_share(&self, index: usize, sharing: usize, done: &mpsc::Sender<usize>) {
+    fn touch_share(&self, index: usize, n_shares: usize, done: &mpsc::Sender<usize>) {
         for (number, chunk) in self.chunks().enumerate() {
-            self.touch_range(share_of(&chunk, index, sharing));
+            self.touch_range(share_of(&chunk, index, n_shares));
             let _ = done.send(number); // nobody receives after an error
         }
     }
 
     /// Locks each chunk once all its shares are touched. Returns how many bytes are locked at the end.
-    fn lock_chunks(&self, sharing: usize, touched: &mpsc::Receiver<usize>) -> (usize, Result<()>) {
+    fn lock_chunks(&self, n_shares: usize, touched: &mpsc::Receiver<usize>) -> (usize, Result<()>) {
         let mut shares_done = vec![0; self.chunks().count()];
         for (number, chunk) in self.chunks().enumerate() {
-            while shares_done[number] < sharing {
+            while shares_done[number] < n_shares {
                 let Ok(done) = touched.recv() else { break }; // a thread panicked: locking touches the rest
                 shares_done[done] += 1;
             }
@@ -379,13 +379,13 @@ impl Drop for PageLockedBlock {
     fn drop(&mut self) {
         let locked = (0..self.locked_bytes).step_by(MAX_CHUNK).map(|offset| self.chunk_at(offset)).collect();
         let (mapped, mapped_bytes) = (self.mapped, self.mapped_bytes);
-        let left = Left { mapped, mapped_bytes, locked, locker: self.locker.clone() };
-        self.locker.when_possible(Box::new(move || left.free()));
+        let unmap = Unmap { mapped, mapped_bytes, locked, locker: self.locker.clone() };
+        self.locker.when_possible(Box::new(move || unmap.run()));
     }
 }
 
 /// The mapping of a dropped block.
-struct Left {
+struct Unmap {
     mapped: NonNull<u8>,
     mapped_bytes: usize,
     locked: Vec<(NonNull<u8>, usize)>, // chunks in the mapping
@@ -393,11 +393,11 @@ struct Left {
 }
 
 // SAFETY: it owns its mapping, which nobody else uses any more.
-unsafe impl Send for Left {}
+unsafe impl Send for Unmap {}
 
-impl Left {
+impl Unmap {
     /// Unlocks the locked chunks, and unmaps everything unless a device may still use a part.
-    fn free(self) {
+    fn run(self) {
         let mut all_unlocked = true;
         for (start, len_bytes) in self.locked {
             // SAFETY: the ranges that `lock` locked, once each.

@@ -42,7 +42,7 @@ impl Resource for Pageable {
         let allocated = unsafe { alloc_zeroed(layout) };
         let allocated = NonNull::new(allocated).ok_or_else(out_of_memory)?;
         let block = PageableBlock { allocated, layout };
-        block.ask_for_huge_pages();
+        block.advise_huge_pages();
         Ok(block)
     }
 }
@@ -60,7 +60,7 @@ const HUGE_PAGE: usize = 2 << 20;
 impl PageableBlock {
     /// Requests huge pages for the part of the block that consists of whole ones. The first touch of a large block then
     /// takes a third of the time, and reading it is faster. The system may ignore the request.
-    fn ask_for_huge_pages(&self) {
+    fn advise_huge_pages(&self) {
         if self.layout.size() < 2 * HUGE_PAGE || cfg!(any(miri, not(target_os = "linux"))) {
             return;
         }

@@ -3,38 +3,33 @@
 use crate::{Forward, Module, VisitEvent, Visitor, VisitorMut};
 use pagelock_tensor::{Result, Tensor};
 
-/// As PyTorch's `ModuleList`.
-impl<M: Module> Module for Vec<M> {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        for (position, module) in self.iter().enumerate() {
-            visitor.child_at(position, module);
+/// `lists! { docs [generics] type; .. }`
+macro_rules! lists {
+    ($($(#[$docs:meta])* [$($generics:tt)+] $list:ty;)+) => {$(
+        $(#[$docs])*
+        impl<$($generics)+> Module for $list {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                for (position, module) in self.iter().enumerate() {
+                    visitor.child_at(position, module);
+                }
+            }
+
+            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+                self.iter_mut().for_each(|module| visitor.child(module));
+            }
+
+            fn title(&self) -> String {
+                "ModuleList".to_owned()
+            }
         }
-    }
-
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        self.iter_mut().for_each(|module| visitor.child(module));
-    }
-
-    fn title(&self) -> String {
-        "ModuleList".to_owned()
-    }
+    )+};
 }
 
-/// As for `Vec`.
-impl<M: Module, const N: usize> Module for [M; N] {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        for (position, module) in self.iter().enumerate() {
-            visitor.child_at(position, module);
-        }
-    }
-
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        self.iter_mut().for_each(|module| visitor.child(module));
-    }
-
-    fn title(&self) -> String {
-        "ModuleList".to_owned()
-    }
+lists! {
+    /// As PyTorch's `ModuleList`.
+    [M: Module] Vec<M>;
+    /// As for `Vec`.
+    [M: Module, const N: usize] [M; N];
 }
 
 /// The module in `Some`, under the name of the option; nothing for `None`.

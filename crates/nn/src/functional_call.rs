@@ -42,9 +42,9 @@ pub fn functional_call<M: Module, R>(
     state: &StateDict,
     f: impl FnOnce(&M) -> tensor::Result<R>,
 ) -> tensor::Result<R> {
-    let others = others(&Of(model), state)?;
-    let exchanged = Exchanged::new(model, others);
-    f(exchanged.model)
+    let replacements = replacements(&Of(model), state)?;
+    let guard = ReplacementGuard::new(model, replacements);
+    f(guard.model)
 }
 
 /// The parameters and the buffers of several models of one architecture, each stacked by name: PyTorch's
@@ -77,9 +77,9 @@ fn stacked(dicts: Vec<StateDict>) -> Result<StateDict> {
     let Some(first) = dicts.first() else {
         return Err(crate::Error::Argument("stack_module_state: there are no models; give at least one".to_owned()));
     };
-    if let Some(place) = dicts.iter().position(|dict| !dict.names().eq(first.names())) {
+    if let Some(index) = dicts.iter().position(|dict| !dict.names().eq(first.names())) {
         return Err(crate::Error::Argument(format!(
-            "stack_module_state: model {place} has other names than the first; give models of one architecture"
+            "stack_module_state: model {index} has other names than the first; give models of one architecture"
         )));
     }
     let stack = |name: &str| {
@@ -103,9 +103,9 @@ impl From<Parameter> for AnyTensor {
     }
 }
 
-/// The tensor that replaces a parameter or buffer; with `Own` the model keeps its own.
-enum Other {
-    Own,
+/// The tensor that replaces a parameter or buffer; with `None` the model keeps its own.
+enum Replacement {
+    None,
     Parameter(Parameter),
     Buffer(Tensor),
     IntBuffer(Tensor<Int>),
@@ -113,55 +113,62 @@ enum Other {
 }
 
 /// A model whose tensors are replaced until this guard is dropped.
-struct Exchanged<'a, M: Module> {
+struct ReplacementGuard<'a, M: Module> {
     model: &'a mut M,
-    others: Vec<Other>,
+    replacements: Vec<Replacement>,
 }
 
-impl<'a, M: Module> Exchanged<'a, M> {
-    fn new(model: &'a mut M, others: Vec<Other>) -> Self {
-        let mut exchanged = Exchanged { model, others };
-        exchange(&mut OfMut(&mut *exchanged.model), &mut exchanged.others);
-        exchanged
+impl<'a, M: Module> ReplacementGuard<'a, M> {
+    fn new(model: &'a mut M, replacements: Vec<Replacement>) -> Self {
+        let mut guard = ReplacementGuard { model, replacements };
+        exchange(&mut OfMut(&mut *guard.model), &mut guard.replacements);
+        guard
     }
 }
 
-impl<M: Module> Drop for Exchanged<'_, M> {
+impl<M: Module> Drop for ReplacementGuard<'_, M> {
     fn drop(&mut self) {
-        exchange(&mut OfMut(&mut *self.model), &mut self.others);
+        exchange(&mut OfMut(&mut *self.model), &mut self.replacements);
     }
 }
 
-/// Swaps the model's tensors with `others`, which are in visiting order.
-fn exchange(module: VisitMut<'_>, others: &mut [Other]) {
-    let mut others = others.iter_mut();
-    module.visit_mut(&mut VisitorMut::new(&mut |event| match (event, others.next()) {
-        (VisitEventMut::Parameter(own), Some(Other::Parameter(other))) => swap(own, other),
-        (VisitEventMut::Buffer(own), Some(Other::Buffer(other))) => swap(own, other),
-        (VisitEventMut::IntBuffer(own), Some(Other::IntBuffer(other))) => swap(own, other),
-        (VisitEventMut::BoolBuffer(own), Some(Other::BoolBuffer(other))) => swap(own, other),
+/// Swaps the model's tensors with `replacements`, which are in visiting order.
+fn exchange(module: VisitMut<'_>, replacements: &mut [Replacement]) {
+    let mut replacements = replacements.iter_mut();
+    module.visit_mut(&mut VisitorMut::new(&mut |event| match (event, replacements.next()) {
+        (VisitEventMut::Parameter(own), Some(Replacement::Parameter(other))) => swap(own, other),
+        (VisitEventMut::Buffer(own), Some(Replacement::Buffer(other))) => swap(own, other),
+        (VisitEventMut::IntBuffer(own), Some(Replacement::IntBuffer(other))) => swap(own, other),
+        (VisitEventMut::BoolBuffer(own), Some(Replacement::BoolBuffer(other))) => swap(own, other),
         _ => {}
     }));
 }
 
 /// The replacement from `state` for each parameter and buffer, in visiting order.
-fn others(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Vec<Other>> {
+fn replacements(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Vec<Replacement>> {
     state.check_names().map_err(|error| Error::Argument(error.to_string()))?;
     let parameters = parameters(visit, state);
     let mut fitting = Fitting { state, misfit: Misfit::default(), known: HashSet::new() };
-    let mut others = Vec::new();
+    let mut replacements = Vec::new();
     walk::walk(visit, &mut |name, event| match event {
         VisitEvent::Parameter(own) => {
             fitting.find(name, &own.detach());
-            others.push(parameters.get(&own.id()).map_or(Other::Own, |other| Other::Parameter(other.clone())));
+            let replacement = parameters.get(&own.id()).cloned();
+            replacements.push(replacement.map_or(Replacement::None, Replacement::Parameter));
         }
-        VisitEvent::Buffer(own) => others.push(fitting.find(name, own).map_or(Other::Own, Other::Buffer)),
-        VisitEvent::IntBuffer(own) => others.push(fitting.find(name, own).map_or(Other::Own, Other::IntBuffer)),
-        VisitEvent::BoolBuffer(own) => others.push(fitting.find(name, own).map_or(Other::Own, Other::BoolBuffer)),
+        VisitEvent::Buffer(own) => {
+            replacements.push(fitting.find(name, own).map_or(Replacement::None, Replacement::Buffer));
+        }
+        VisitEvent::IntBuffer(own) => {
+            replacements.push(fitting.find(name, own).map_or(Replacement::None, Replacement::IntBuffer));
+        }
+        VisitEvent::BoolBuffer(own) => {
+            replacements.push(fitting.find(name, own).map_or(Replacement::None, Replacement::BoolBuffer));
+        }
         _ => {}
     });
     fitting.finish()?;
-    Ok(others)
+    Ok(replacements)
 }
 
 /// The replacements from `state` by the id of the parameter, which `state` may contain under any of its names.

@@ -240,7 +240,7 @@ pub trait Module {
     where
         Self: Sized,
     {
-        moving::lay_channels_last(&mut OfMut(&mut self))?;
+        moving::to_channels_last(&mut OfMut(&mut self))?;
         Ok(self)
     }
 

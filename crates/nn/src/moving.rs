@@ -13,7 +13,7 @@ pub(crate) fn move_to(module: VisitMut<'_>, device: &Device) -> Result<()> {
 }
 
 /// Converts every float tensor with four dimensions to channels-last order. On an error the model is unchanged.
-pub(crate) fn lay_channels_last(module: VisitMut<'_>) -> Result<()> {
+pub(crate) fn to_channels_last(module: VisitMut<'_>) -> Result<()> {
     change(module, &ChannelsLast)
 }
 
@@ -25,18 +25,18 @@ pub(crate) fn change_precision(module: VisitMut<'_>, dtype: DType) -> Result<()>
 /// Replaces each parameter for which `wanted` returns a value by a handle with that `requires_grad`, which shares the
 /// elements.
 pub(crate) fn set_requires_grad(module: VisitMut<'_>, wanted: &mut dyn FnMut(&Parameter) -> Option<bool>) {
-    let mut made: HashMap<*const (), (Parameter, Option<Parameter>)> = HashMap::new();
+    let mut replacements: HashMap<*const (), (Parameter, Option<Parameter>)> = HashMap::new();
     module.visit_mut(&mut VisitorMut::new(&mut |event| {
         let VisitEventMut::Parameter(parameter) = event else { return };
-        if !made.contains_key(&parameter.id()) {
+        if !replacements.contains_key(&parameter.id()) {
             parameter.follow(); // another model that shares the parameter may have replaced it
         }
-        let (_, other) = made.entry(parameter.id()).or_insert_with(|| {
+        let (_, replacement) = replacements.entry(parameter.id()).or_insert_with(|| {
             let changed = wanted(parameter).filter(|&requires_grad| requires_grad != parameter.requires_grad());
             (parameter.clone(), changed.map(|requires_grad| parameter.with_grad_wanted(requires_grad)))
         });
-        if let Some(other) = other {
-            parameter.replace(other);
+        if let Some(replacement) = replacement {
+            parameter.replace(replacement);
         }
     }));
 }
@@ -58,8 +58,8 @@ struct ChannelsLast;
 
 impl Change for ChannelsLast {
     fn of<K: Kind>(&self, tensor: &Tensor<K>) -> tensor::Result<Option<Tensor<K>>> {
-        let turns = tensor.dtype().is_float() && tensor.rank() == 4 && !tensor.is_channels_last();
-        if turns { tensor.channels_last().map(Some) } else { Ok(None) }
+        let is_converted = tensor.dtype().is_float() && tensor.rank() == 4 && !tensor.is_channels_last();
+        if is_converted { tensor.channels_last().map(Some) } else { Ok(None) }
     }
 }
 
@@ -73,8 +73,8 @@ impl Precision {
 
 impl Change for Precision {
     fn of<K: Kind>(&self, tensor: &Tensor<K>) -> tensor::Result<Option<Tensor<K>>> {
-        let converts = tensor.dtype().is_float() && tensor.dtype() != self.0;
-        if converts { tensor.to_dtype(self.0).map(Some) } else { Ok(None) }
+        let is_converted = tensor.dtype().is_float() && tensor.dtype() != self.0;
+        if is_converted { tensor.to_dtype(self.0).map(Some) } else { Ok(None) }
     }
 }
 
@@ -82,20 +82,20 @@ impl Change for Precision {
 /// nothing.
 fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
     let _charged = charged();
-    let mut made = Made::default();
+    let mut replacements = Replacements::default();
     let mut result = Ok(());
     module.visit_mut(&mut VisitorMut::new(&mut |event| {
         if result.is_ok() {
-            result = made.copy(&event, change);
+            result = replacements.add(&event, change);
         }
     }));
     result?;
-    let mut floats = made.floats.into_iter();
-    let (mut ints, mut bools) = (made.ints.into_iter(), made.bools.into_iter());
+    let mut floats = replacements.floats.into_iter();
+    let (mut ints, mut bools) = (replacements.ints.into_iter(), replacements.bools.into_iter());
     module.visit_mut(&mut VisitorMut::new(&mut |event| match event {
         VisitEventMut::Parameter(parameter) => {
             parameter.follow();
-            if let Some((_, Some(copy))) = made.parameters.get(&parameter.id()) {
+            if let Some((_, Some(copy))) = replacements.parameters.get(&parameter.id()) {
                 parameter.replace(copy);
             }
         }
@@ -108,7 +108,7 @@ fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
 
 /// The replacements of a model's tensors.
 #[derive(Default)]
-struct Made {
+struct Replacements {
     /// Each parameter by its id, with its copy if it needs one. The handle keeps the parameter alive, so its id stays
     /// unique.
     parameters: HashMap<*const (), (Parameter, Option<Parameter>)>,
@@ -118,15 +118,15 @@ struct Made {
     bools: Vec<Tensor<Bool>>,
 }
 
-impl Made {
-    fn copy(&mut self, event: &VisitEventMut<'_>, change: &impl Change) -> tensor::Result<()> {
-        fn made<K: Kind>(change: &impl Change, buffer: &Tensor<K>) -> tensor::Result<Tensor<K>> {
+impl Replacements {
+    fn add(&mut self, event: &VisitEventMut<'_>, change: &impl Change) -> tensor::Result<()> {
+        fn replaced<K: Kind>(change: &impl Change, buffer: &Tensor<K>) -> tensor::Result<Tensor<K>> {
             Ok(change.of(buffer)?.unwrap_or_else(|| buffer.clone()))
         }
         match event {
-            VisitEventMut::Buffer(buffer) => self.floats.push(made(change, buffer)?),
-            VisitEventMut::IntBuffer(buffer) => self.ints.push(made(change, buffer)?),
-            VisitEventMut::BoolBuffer(buffer) => self.bools.push(made(change, buffer)?),
+            VisitEventMut::Buffer(buffer) => self.floats.push(replaced(change, buffer)?),
+            VisitEventMut::IntBuffer(buffer) => self.ints.push(replaced(change, buffer)?),
+            VisitEventMut::BoolBuffer(buffer) => self.bools.push(replaced(change, buffer)?),
             VisitEventMut::Parameter(parameter) => {
                 let latest = parameter.latest(); // another model that shares the parameter may have replaced it
                 if !self.parameters.contains_key(&latest.id()) {

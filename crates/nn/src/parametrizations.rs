@@ -134,12 +134,15 @@ impl<L: Weighted, P: Parametrization> Forward for Parametrized<L, P> {
 
 impl<L: Weighted, P: Parametrization> Module for Parametrized<L, P> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
-        let shown =
-            Shown { weight: self.layer.weight(), extra: self.parametrization.original0(), how: &self.parametrization };
+        let list = ParametrizationList {
+            weight: self.layer.weight(),
+            extra: self.parametrization.original0(),
+            parametrization: &self.parametrization,
+        };
         visitor.all_but("weight", &mut |visitor| self.layer.visit(visitor));
         visitor.child(
             "parametrizations",
-            &Named { name: "weight", title: "ModuleDict", visit: &|visitor| shown.visit(visitor) },
+            &Named { name: "weight", title: "ModuleDict", visit: &|visitor| list.visit(visitor) },
         );
     }
 
@@ -173,19 +176,19 @@ impl<L: Weighted, P: Parametrization> fmt::Debug for Parametrized<L, P> {
 }
 
 /// The children of PyTorch's `ParametrizationList`.
-struct Shown<'a> {
+struct ParametrizationList<'a> {
     weight: &'a Parameter,
     extra: Option<&'a Parameter>,
-    how: &'a dyn Module,
+    parametrization: &'a dyn Module,
 }
 
-impl Shown<'_> {
+impl ParametrizationList<'_> {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         if let Some(extra) = self.extra {
             visitor.child("original0", extra);
         }
         visitor.child(if self.extra.is_some() { "original1" } else { "original" }, self.weight);
-        visitor.child("0", self.how);
+        visitor.child("0", self.parametrization);
     }
 }
 
@@ -222,7 +225,7 @@ pub struct WeightNorm {
 }
 
 /// All dimensions but `dim`.
-fn others(rank: usize, dim: isize) -> Vec<isize> {
+fn other_dims(rank: usize, dim: isize) -> Vec<isize> {
     let rank = rank as isize;
     (0..rank).filter(|&other| other != dim.rem_euclid(rank.max(1))).collect()
 }
@@ -239,8 +242,8 @@ impl Module for WeightNorm {
 
 impl Parametrization for WeightNorm {
     fn weight(&self, original: &Tensor) -> Result<Tensor> {
-        let lengths = original.norm_keepdim(2.0, &others(original.rank(), self.dim)[..])?;
-        original.mul(&self.original0.div(&lengths)?)
+        let norms = original.norm_keepdim(2.0, &other_dims(original.rank(), self.dim)[..])?;
+        original.mul(&self.original0.div(&norms)?)
     }
 
     fn original0(&self) -> Option<&Parameter> {
@@ -261,13 +264,13 @@ impl Parametrization for WeightNorm {
 /// # Examples
 /// See [the module](self).
 pub fn weight_norm<L: Weighted>(layer: L, dim: isize) -> Result<Parametrized<L, WeightNorm>> {
-    let original0 = lengths(layer.weight(), dim)?;
+    let original0 = norms(layer.weight(), dim)?;
     Ok(Parametrized::new(layer, WeightNorm { original0, dim }))
 }
 
-fn lengths(weight: &Parameter, dim: isize) -> Result<Parameter> {
+fn norms(weight: &Parameter, dim: isize) -> Result<Parameter> {
     weight.size(dim)?;
-    Ok(Parameter::new(no_grad(|| weight.norm_keepdim(2.0, &others(weight.rank(), dim)[..]))?))
+    Ok(Parameter::new(no_grad(|| weight.norm_keepdim(2.0, &other_dims(weight.rank(), dim)[..]))?))
 }
 
 /// The weight divided by its largest singular value, which each forward in training mode estimates by steps of the
@@ -323,13 +326,13 @@ impl SpectralNorm {
     }
 
     /// The vectors after `steps` steps of the power method.
-    fn iterated(&self, matrix: &Tensor, steps: usize) -> Result<[Tensor; 2]> {
+    fn power_method(&self, matrix: &Tensor, steps: usize) -> Result<[Tensor; 2]> {
         let unit = |x: Tensor| functional::normalize(&x, 2.0, 0, self.options.eps);
         no_grad(|| {
             let (mut left, mut right) = (self.left.mul_scalar(1.0)?, self.right.mul_scalar(1.0)?);
             for _ in 0..steps {
-                left = unit(times(matrix, &right)?)?;
-                right = unit(times(&matrix.t()?, &left)?)?;
+                left = unit(matvec(matrix, &right)?)?;
+                right = unit(matvec(&matrix.t()?, &left)?)?;
             }
             Ok([left, right])
         })
@@ -337,15 +340,15 @@ impl SpectralNorm {
 
     /// The weight, and the vectors that it was computed with. They are copies, since the next forward changes the
     /// buffers before this one's backward may have used them.
-    fn computed(&self, original: &Tensor) -> Result<(Tensor, [Tensor; 2])> {
+    fn normalized(&self, original: &Tensor) -> Result<(Tensor, [Tensor; 2])> {
         let matrix = Self::matrix(original, self.dim)?;
         let steps = if self.mode.is_training() { self.options.n_power_iterations } else { 0 };
-        let [left, right] = self.iterated(&matrix.detach(), steps)?;
-        let largest = left.mul(&times(&matrix, &right)?)?.sum(..)?;
+        let [left, right] = self.power_method(&matrix.detach(), steps)?;
+        let largest = left.mul(&matvec(&matrix, &right)?)?.sum(..)?;
         Ok((original.div(&largest)?, [left, right]))
     }
 
-    fn keep(&self, [left, right]: &[Tensor; 2]) -> Result<()> {
+    fn update_vectors(&self, [left, right]: &[Tensor; 2]) -> Result<()> {
         match self.mode.is_training() {
             true => no_grad(|| self.left.copy_(left).and_then(|()| self.right.copy_(right))),
             false => Ok(()),
@@ -354,21 +357,21 @@ impl SpectralNorm {
 }
 
 /// A matrix times a vector.
-fn times(matrix: &Tensor, vector: &Tensor) -> Result<Tensor> {
+fn matvec(matrix: &Tensor, vector: &Tensor) -> Result<Tensor> {
     matrix.matmul(&vector.unsqueeze(1)?)?.squeeze(1)
 }
 
 impl Parametrization for SpectralNorm {
     fn weight(&self, original: &Tensor) -> Result<Tensor> {
-        let (weight, vectors) = self.computed(original)?;
-        self.keep(&vectors)?;
+        let (weight, vectors) = self.normalized(original)?;
+        self.update_vectors(&vectors)?;
         Ok(weight)
     }
 
     fn forward_with(&self, original: &Tensor, forward: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-        let (weight, vectors) = self.computed(original)?;
+        let (weight, vectors) = self.normalized(original)?;
         let y = forward(&weight)?;
-        self.keep(&vectors)?;
+        self.update_vectors(&vectors)?;
         Ok(y)
     }
 }
@@ -410,6 +413,6 @@ fn largest_of(
     };
     let (left, right) = (vector(matrix.dims()[0])?, vector(matrix.dims()[1])?);
     let norm = SpectralNorm { left, right, mode: Mode::default(), options, dim };
-    norm.keep(&norm.iterated(&matrix, 15)?)?; // as many as PyTorch starts with
+    norm.update_vectors(&norm.power_method(&matrix, 15)?)?; // as many as PyTorch starts with
     Ok(norm)
 }

@@ -91,7 +91,7 @@ fn names<'m>(visit: Visit<'_>, address: usize, title: String) -> ModuleNames<'m>
     let mut names = ModuleNames::new();
     let root = title.clone();
     names.add(address, title, "", root.clone());
-    each_place(visit, &root, &mut |path, Place { title, graph }, event| {
+    each_module(visit, &root, &mut |path, ModulePath { title, graph }, event| {
         let address = match event {
             VisitEvent::Enter { module, .. } => self::address(module),
             VisitEvent::Inside { address } => address,
@@ -111,7 +111,7 @@ fn graph(
 ) -> Result<RecordedGraph> {
     let mut recorder = GraphRecorder::new().with_modules(names);
     recorder.input("input", input);
-    each_place(visit, root, &mut |_, Place { graph, .. }, event| match event {
+    each_module(visit, root, &mut |_, ModulePath { graph, .. }, event| match event {
         VisitEvent::Parameter(parameter) => recorder.parameter(graph, parameter.as_tensor()),
         VisitEvent::Buffer(buffer) => recorder.parameter(graph, buffer),
         VisitEvent::IntBuffer(buffer) => recorder.parameter(graph, buffer),
@@ -122,28 +122,28 @@ fn graph(
 }
 
 /// A module that the traversal is in.
-struct Place {
+struct ModulePath {
     title: String,
     /// `Net/Sequential[layers]/Conv2d[0]`; a module without a title, such as a parameter, appears by its name alone.
     graph: String,
 }
 
-/// Traverses a model whose type is `root`, and passes each event to `see` with the dotted path and the place of the
+/// Traverses a model whose type is `root`, and passes each event to `report` with the dotted path and the place of the
 /// module.
-fn each_place(visit: Visit<'_>, root: &str, see: &mut dyn FnMut(&str, &Place, VisitEvent<'_>)) {
-    let mut places = vec![Place { title: root.to_owned(), graph: root.to_owned() }];
+fn each_module(visit: Visit<'_>, root: &str, report: &mut dyn FnMut(&str, &ModulePath, VisitEvent<'_>)) {
+    let mut stack = vec![ModulePath { title: root.to_owned(), graph: root.to_owned() }];
     walk(visit, &mut |path, event| {
         if let VisitEvent::Leave = event {
-            places.pop();
+            stack.pop();
             return;
         }
         if let VisitEvent::Enter { name, module } = &event {
-            let (title, around) = (module.title(), places.last().map_or("", |place| &place.graph));
-            let graph = if title.is_empty() { format!("{around}/{name}") } else { format!("{around}/{title}[{name}]") };
-            places.push(Place { title, graph });
+            let (title, parent) = (module.title(), stack.last().map_or("", |module| &module.graph));
+            let graph = if title.is_empty() { format!("{parent}/{name}") } else { format!("{parent}/{title}[{name}]") };
+            stack.push(ModulePath { title, graph });
         }
-        if let Some(place) = places.last() {
-            see(path, place, event);
+        if let Some(module) = stack.last() {
+            report(path, module, event);
         }
     });
 }

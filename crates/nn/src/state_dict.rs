@@ -30,7 +30,7 @@ pub struct StateDict {
     entries: BTreeMap<usize, (Arc<str>, AnyTensor)>, // by key, in order
     keys: HashMap<Arc<str>, usize>,
     /// A name that two tensors of a model have; `entries` has only the second one.
-    twice: Option<String>,
+    duplicate_name: Option<String>,
     entry_bytes: EntryBytes,
 }
 
@@ -61,7 +61,12 @@ impl Clone for StateDict {
     fn clone(&self) -> Self {
         let mut entry_bytes = EntryBytes::default();
         entry_bytes.set(self.len(), self.entry_bytes.text_bytes);
-        Self { entries: self.entries.clone(), keys: self.keys.clone(), twice: self.twice.clone(), entry_bytes }
+        Self {
+            entries: self.entries.clone(),
+            keys: self.keys.clone(),
+            duplicate_name: self.duplicate_name.clone(),
+            entry_bytes,
+        }
     }
 }
 
@@ -78,8 +83,8 @@ impl StateDict {
 
     /// Adds a tensor of a model, and records if the model has two of that name.
     pub(crate) fn add(&mut self, name: &str, tensor: AnyTensor) {
-        if self.put(name.into(), tensor) && self.twice.is_none() {
-            self.twice = Some(shortened(name));
+        if self.put(name.into(), tensor) && self.duplicate_name.is_none() {
+            self.duplicate_name = Some(shortened(name));
         }
     }
 
@@ -154,7 +159,7 @@ impl StateDict {
     /// ```
     #[must_use]
     pub fn renamed(&self, mut rename: impl FnMut(&str) -> Option<String>) -> Self {
-        let mut dict = Self { twice: self.twice.clone(), ..Self::new() };
+        let mut dict = Self { duplicate_name: self.duplicate_name.clone(), ..Self::new() };
         for (name, tensor) in self.iter() {
             if let Some(name) = rename(name) {
                 dict.add(&name, tensor.clone());
@@ -188,7 +193,7 @@ impl StateDict {
 
     /// Returns an error if two tensors had the same name when this was made.
     pub(crate) fn check_names(&self) -> Result<()> {
-        let Some(name) = &self.twice else { return Ok(()) };
+        let Some(name) = &self.duplicate_name else { return Ok(()) };
         Err(Error::Argument(format!(
             "two tensors have the name `{name}`, but a state dict can hold only one of them; give each field and \
              child its own name"

@@ -62,7 +62,7 @@ fn launching(device: &Device) -> impl Fn() -> Result<()> {
     let module = cuda.cuda().compile(&KernelSource::new("nothing.cu", text)).expect("it compiles");
     let kernel = module.function("nothing").expect("it is there");
     // SAFETY: the kernel waits first, as the kernels of operations do.
-    let kernel = unsafe { kernel.that_waits() };
+    let kernel = unsafe { kernel.with_dependent_launch() };
     let stream = cuda.stream();
     let (x, y) = (stream.zeros(4).expect("there is room"), stream.zeros(4).expect("there is room"));
     let y = RefCell::new(y);

@@ -47,7 +47,7 @@ def strided(x, dim, start, end, step):
     return x[tuple(index)]
 
 
-def look(x, steps):
+def view_of(x, steps):
     """Applies the steps that turn a tensor into the input proper."""
     for name, *arguments in steps:
         x = strided(x, *arguments) if name == "slice" else getattr(x, name)(*arguments)

@@ -6,7 +6,7 @@
 
 use std::borrow::Borrow;
 
-use crate::storage::{Locked, StorageRef, sort_by_place};
+use crate::storage::{Locked, StorageRef, sort_by_lock_key};
 use crate::tensor::Raw;
 
 /// The storage of each tensor, locked for reading.
@@ -25,8 +25,8 @@ impl<'a> AllLocked<'a> {
 
     fn in_order<R: Borrow<Raw>>(tensors: &'a [R]) -> AllLocked<'a> {
         let storage = |at: usize| &tensors[at].borrow().storage;
-        let mut order: Vec<_> = (0..tensors.len()).map(|at| (storage(at).lock_place(), at)).collect();
-        sort_by_place(&mut order);
+        let mut order: Vec<_> = (0..tensors.len()).map(|at| (storage(at).lock_key(), at)).collect();
+        sort_by_lock_key(&mut order);
         let mut locks: Vec<Locked<'a>> = Vec::with_capacity(tensors.len());
         let mut of = vec![0; tensors.len()];
         let mut last: Option<&StorageRef> = None;

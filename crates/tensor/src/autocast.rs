@@ -158,10 +158,10 @@ pub(crate) fn converted(tensor: &Raw, to: DType) -> Result<Raw> {
     {
         return Ok(known);
     }
-    let made = rounded(tensor, to)?;
-    let replaced = CONVERTED.with_borrow_mut(|known| known.insert(weight, made.clone()));
+    let rounded = rounded(tensor, to)?;
+    let replaced = CONVERTED.with_borrow_mut(|known| known.insert(weight, rounded.clone()));
     drop(replaced); // while the list is not borrowed
-    Ok(made)
+    Ok(rounded)
 }
 
 /// Rounds a tensor. A transposed matrix stays transposed: making it contiguous takes longer than rounding it.

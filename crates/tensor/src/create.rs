@@ -380,7 +380,7 @@ impl<'d> TensorOptions<'d> {
     #[expect(clippy::new_ret_no_self, reason = "a constructor of tensors")]
     pub fn new<A: NestedArray>(self, data: A) -> Result<Tensor<<A::Element as Element>::Kind>> {
         let dtype = self.dtype::<<A::Element as Element>::Kind>("new")?;
-        nested(&data, dtype)?.in_place_of(dtype, self.device)
+        nested(&data, dtype)?.converted_on(dtype, self.device)
     }
 
     /// A tensor of values in row-major order.
@@ -389,7 +389,7 @@ impl<'d> TensorOptions<'d> {
     /// [`Error::Argument`] if the shape has another number of elements; as [`TensorOptions::zeros`].
     pub fn from_slice<T: Element>(self, data: &[T], shape: impl IntoShape) -> Result<Tensor<T::Kind>> {
         let dtype = self.dtype.map_or(Ok(T::DTYPE), |_| self.dtype::<T::Kind>("from_slice"))?;
-        Tensor::from_slice(data, shape)?.into_raw().in_place_of(dtype, self.device)
+        Tensor::from_slice(data, shape)?.into_raw().converted_on(dtype, self.device)
     }
 
     /// The precision for tensors of kind `K`.
@@ -400,17 +400,17 @@ impl<'d> TensorOptions<'d> {
 
 impl Raw {
     /// Converts a tensor that was just made to `dtype`, and moves it to `device`.
-    fn in_place_of<K: Kind>(self, dtype: DType, device: &Device) -> Result<Tensor<K>> {
-        let made = if self.dtype() == dtype { self } else { cast(&self, dtype)? };
-        made.typed().to(device)
+    fn converted_on<K: Kind>(self, dtype: DType, device: &Device) -> Result<Tensor<K>> {
+        let converted = if self.dtype() == dtype { self } else { cast(&self, dtype)? };
+        converted.typed().to(device)
     }
 }
 
-/// Allocates memory for `given` numbers, which have to fill the shape.
-fn for_numbers(given: usize, shape: Result<Shape>, dtype: DType) -> Result<Fresh> {
+/// Allocates memory for `n_numbers` numbers, which have to fill the shape.
+fn for_numbers(n_numbers: usize, shape: Result<Shape>, dtype: DType) -> Result<Fresh> {
     let shape = shape?;
-    if given != shape.elements() {
-        return Err(Error::data_length("from_slice", given, &shape));
+    if n_numbers != shape.elements() {
+        return Err(Error::data_length("from_slice", n_numbers, &shape));
     }
     Fresh::allocate("from_slice", shape, dtype)
 }
@@ -430,22 +430,22 @@ pub(crate) fn filled(device: &Device, op: &'static str, shape: Shape, dtype: DTy
             by_dtype!(dtype, T => out.fill(T::from_scalar(value)));
             Ok(out.share())
         }
-        Device::Cuda(cuda) => made_on(op, (device, cuda), (shape, dtype), |out| match value.is_positive_zero() {
+        Device::Cuda(cuda) => fresh_on(op, (device, cuda), (shape, dtype), |out| match value.is_positive_zero() {
             true => cuda.stream().fill(out.into_bytes(), 0).map_err(|source| Error::cuda(op, source)),
             false => FULL.run(cuda, op, &[], &[constant(dtype, value)], out),
         }),
     }
 }
 
-/// A tensor on a device, whose elements `queue` computes.
-fn made_on(
+/// A tensor on a device, whose elements `fill` computes.
+fn fresh_on(
     op: &'static str,
     (device, cuda): (&Device, &CudaDevice),
     (shape, dtype): (Shape, DType),
-    queue: impl FnOnce(CudaOut<'_>) -> Result<()>,
+    fill: impl FnOnce(CudaOut<'_>) -> Result<()>,
 ) -> Result<Raw> {
     let mut out = FreshCuda::allocate(op, shape, dtype, device, cuda)?;
-    profiler::on_stream(op, || cuda.stream(), || queue(out.out()))?;
+    profiler::on_stream(op, || cuda.stream(), || fill(out.out()))?;
     Ok(out.share())
 }
 

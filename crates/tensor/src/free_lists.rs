@@ -26,10 +26,10 @@ thread_local! {
 }
 
 /// The empty allocation of an [`AnySlot`]. Its type is erased, so that the functions below are compiled once.
-type Kept = Arc<dyn Any + Send + Sync>;
+type Allocation = Arc<dyn Any + Send + Sync>;
 
 /// Kept allocations of each type, the newest last.
-type Lists = HashMap<TypeId, Vec<Kept>, BuildHasherDefault<TypeHasher>>;
+type Lists = HashMap<TypeId, Vec<Allocation>, BuildHasherDefault<TypeHasher>>;
 
 /// The number of allocations of a type at which a thread shares half of them.
 const SPARE: usize = 64;
@@ -69,14 +69,14 @@ fn shared() -> MutexGuard<'static, Lists> {
 
 /// Takes an allocation of this type from the thread's list, or else from the shared one.
 #[inline(never)]
-fn take(place: TypeId) -> Option<Kept> {
-    let own = with_idle(|idle| idle.get_mut(&place)?.pop()).flatten();
+fn take(type_id: TypeId) -> Option<Allocation> {
+    let own = with_idle(|idle| idle.get_mut(&type_id)?.pop()).flatten();
     if own.is_some() || !IS_SHARED.load(Relaxed) {
         return own;
     }
     with_idle(|idle| {
-        let (own, mut lists) = (idle.entry(place).or_default(), shared());
-        let shared = lists.get_mut(&place)?;
+        let (own, mut lists) = (idle.entry(type_id).or_default(), shared());
+        let shared = lists.get_mut(&type_id)?;
         own.extend(shared.drain(shared.len().saturating_sub(SPARE / 2)..));
         own.pop()
     })
@@ -85,26 +85,26 @@ fn take(place: TypeId) -> Option<Kept> {
 
 /// Keeps an empty allocation of `size_bytes`, or frees it if the list is full.
 #[inline(never)]
-fn keep(place: TypeId, empty: Kept, size_bytes: usize) {
+fn keep(type_id: TypeId, empty: Allocation, size_bytes: usize) {
     let limit = (KEEP_BYTES / size_bytes.max(1)).max(1);
     let mut empty = Some(empty); // freed out here, where `IDLE` is not borrowed
     with_idle(|idle| {
-        let own = idle.entry(place).or_default();
+        let own = idle.entry(type_id).or_default();
         if own.len() < limit {
             own.extend(empty.take());
         }
         if own.len() >= SPARE.min(limit) {
-            share_spare(place, own, limit);
+            share_spare(type_id, own, limit);
         }
     });
 }
 
 /// Moves the older half of a thread's list to the shared one. The newest allocation stays, since somebody may have a
 /// handle to it for another moment (see [`release`]).
-fn share_spare(place: TypeId, own: &mut Vec<Kept>, limit: usize) {
+fn share_spare(type_id: TypeId, own: &mut Vec<Allocation>, limit: usize) {
     IS_SHARED.store(true, Relaxed);
     let mut lists = shared();
-    let shared = lists.entry(place).or_default();
+    let shared = lists.entry(type_id).or_default();
     shared.extend(own.drain(..own.len() / 2));
     shared.truncate(limit); // they are empty: nothing of a user's is dropped here
 }
@@ -116,8 +116,8 @@ pub(crate) struct Slot<T> {
 }
 
 impl<T> Slot<T> {
-    fn empty(beside: usize) -> Slot<T> {
-        Slot { value: None, _counted: CountedHeap::new(size_of::<Slot<T>>() + beside) }
+    fn empty(extra_bytes: usize) -> Slot<T> {
+        Slot { value: None, _counted: CountedHeap::new(size_of::<Slot<T>>() + extra_bytes) }
     }
 
     /// The value, which exists as long as there are handles.
@@ -147,17 +147,17 @@ impl<T: Send + Sync + 'static> AnySlot for Slot<T> {
 
 /// A shared value, in a kept allocation if there is one. Code that drops a handle must call [`release`] first.
 ///
-/// `beside` is the number of bytes outside of the slot that count together with it. It must be the same for all
+/// `extra_bytes` is the number of bytes outside of the slot that count together with it. It must be the same for all
 /// values of a type.
-pub(crate) fn share<T: Send + Sync + 'static>(value: T, beside: usize) -> Arc<Slot<T>> {
-    let mut place = taken().unwrap_or_else(|| Arc::new(Slot::empty(beside)));
-    let slot = Arc::get_mut(&mut place).unwrap_or_else(|| unreachable!("a kept value has no other handle"));
+pub(crate) fn share<T: Send + Sync + 'static>(value: T, extra_bytes: usize) -> Arc<Slot<T>> {
+    let mut handle = take_typed().unwrap_or_else(|| Arc::new(Slot::empty(extra_bytes)));
+    let slot = Arc::get_mut(&mut handle).unwrap_or_else(|| unreachable!("a kept value has no other handle"));
     slot.value = Some(value);
-    place
+    handle
 }
 
 /// A kept allocation of this type.
-fn taken<P: Send + Sync + 'static>() -> Option<Arc<P>> {
+fn take_typed<P: Send + Sync + 'static>() -> Option<Arc<P>> {
     take(TypeId::of::<P>())?.downcast().ok()
 }
 
@@ -169,8 +169,8 @@ pub(crate) fn release<P: AnySlot + ?Sized>(handle: &mut Arc<P>) {
     if Arc::strong_count(handle) > 1 {
         return; // the usual case, which `get_mut` would find out more slowly
     }
-    if let Some(place) = Arc::get_mut(handle) {
-        place.empty();
+    if let Some(slot) = Arc::get_mut(handle) {
+        slot.empty();
         Arc::clone(handle).keep(); // the only one left as soon as `handle` is gone
     }
 }
@@ -198,12 +198,12 @@ mod tests {
     fn the_last_handle_drops_the_value_and_the_next_value_takes_its_place() {
         let alive = Alive::default();
         let first = Handle(share(Alive::clone(&alive), 0));
-        let (second, place) = (Handle(Arc::clone(&first.0)), Arc::as_ptr(&first.0));
+        let (second, address) = (Handle(Arc::clone(&first.0)), Arc::as_ptr(&first.0));
         drop(first);
         assert_eq!(Arc::strong_count(&alive), 2);
         drop(second);
         assert_eq!(Arc::strong_count(&alive), 1);
-        assert_eq!(Arc::as_ptr(&Handle(share(alive, 0)).0), place);
+        assert_eq!(Arc::as_ptr(&Handle(share(alive, 0)).0), address);
     }
 
     #[test]

@@ -208,8 +208,8 @@ impl<T: Copy, const N: usize> IntoItems for [T; N] {
     }
 }
 
-/// See [`together`].
-pub(crate) struct Together<'a, T, const N: usize> {
+/// See [`zip_all`].
+pub(crate) struct ZipAll<'a, T, const N: usize> {
     starts: [*const T; N],
     len: usize,
     slices: PhantomData<&'a [T]>,
@@ -217,17 +217,17 @@ pub(crate) struct Together<'a, T, const N: usize> {
 
 /// The elements at the same index of each slice, up to the length of the shortest slice.
 #[inline(always)]
-pub(crate) fn together<'a, T: Copy, const N: usize>(slices: &[&'a [T]; N]) -> Together<'a, T, N> {
+pub(crate) fn zip_all<'a, T: Copy, const N: usize>(slices: &[&'a [T]; N]) -> ZipAll<'a, T, N> {
     let (mut len, mut n) = (usize::MAX, 0);
     while n < N {
         len = if slices[n].len() < len { slices[n].len() } else { len };
         n += 1;
     }
-    Together { starts: from_fn(|n| slices[n].as_ptr()), len, slices: PhantomData }
+    ZipAll { starts: from_fn(|n| slices[n].as_ptr()), len, slices: PhantomData }
 }
 
 // SAFETY: all slices have `len` elements, and are borrowed.
-unsafe impl<T: Copy, const N: usize> Items for Together<'_, T, N> {
+unsafe impl<T: Copy, const N: usize> Items for ZipAll<'_, T, N> {
     type Item = [T; N];
 
     #[inline(always)]
@@ -246,7 +246,7 @@ unsafe impl<T: Copy, const N: usize> Items for Together<'_, T, N> {
     }
 }
 
-impl<T: Copy, const N: usize> IntoItems for Together<'_, T, N> {
+impl<T: Copy, const N: usize> IntoItems for ZipAll<'_, T, N> {
     type Items = Self;
 
     #[inline(always)]
@@ -454,24 +454,24 @@ mod tests {
     }
 
     #[test]
-    fn together_ends_with_the_shortest() {
+    fn zip_all_ends_with_the_shortest() {
         let mut sums = [0; 4];
-        for (sum, [a, b]) in zip(&mut sums, together(&[&[1, 2, 3], &[10, 20]])) {
+        for (sum, [a, b]) in zip(&mut sums, zip_all(&[&[1, 2, 3], &[10, 20]])) {
             *sum = a + b;
         }
         assert_eq!(sums, [11, 22, 0, 0]);
-        assert_eq!(zip(&[7, 8], together::<i32, 0>(&[])).count(), 2);
+        assert_eq!(zip(&[7, 8], zip_all::<i32, 0>(&[])).count(), 2);
     }
 
     #[test]
     fn arrays_are_made_and_mapped_once_each() {
         let shared = Rc::new(());
         let array: [_; 3] = from_fn(|i| (i, shared.clone()));
-        let places = array.mapped(|(i, one)| {
+        let indices = array.mapped(|(i, one)| {
             drop(one);
             i
         });
-        assert_eq!((places, Rc::strong_count(&shared)), ([0, 1, 2], 1));
+        assert_eq!((indices, Rc::strong_count(&shared)), ([0, 1, 2], 1));
     }
 
     #[test]

@@ -55,8 +55,8 @@ pub(crate) fn facts<K: Kind>() -> Facts {
 
 impl Facts {
     /// The requested precision, or else the default.
-    pub(crate) fn dtype(&self, op: &'static str, asked: Option<DType>) -> Result<DType> {
-        match asked {
+    pub(crate) fn dtype(&self, op: &'static str, requested: Option<DType>) -> Result<DType> {
+        match requested {
             None => Ok((self.default_dtype)()),
             Some(dtype) if (self.holds)(dtype) => Ok(dtype),
             Some(dtype) => Err(Error::WrongKind { op, dtype, kind: self.name }),
@@ -198,9 +198,9 @@ pub fn default_dtype() -> DType {
 /// # Errors
 /// [`Error::WrongKind`] for a type that is no float.
 pub fn set_default_dtype(dtype: DType) -> Result<()> {
-    let Some(place) = DEFAULTS.iter().position(|&default| default == dtype) else {
+    let Some(index) = DEFAULTS.iter().position(|&default| default == dtype) else {
         return Err(Error::WrongKind { op: "set_default_dtype", dtype, kind: Float::NAME });
     };
-    DEFAULT.store(place as u8, Ordering::Relaxed);
+    DEFAULT.store(index as u8, Ordering::Relaxed);
     Ok(())
 }

@@ -32,9 +32,9 @@ pub(crate) fn in_order<const N: usize>(
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, &mut Fresh) -> Result<()>,
 ) -> Result<Raw> {
     let layout = order.map_or(Layout::contiguous(shape), |order| Layout::in_order(shape, order));
-    let turn = |layout: &Layout| order.map_or(*layout, |order| layout.permute(order));
-    let turned = inputs.mapped(|input| Raw { layout: turn(&input.layout), ..input.clone() });
-    let out = on_cpu(op, turned.each_ref().mapped(Some), (*turn(&layout).shape(), dtype), kernel)?;
+    let permuted = |layout: &Layout| order.map_or(*layout, |order| layout.permute(order));
+    let inputs = inputs.mapped(|input| Raw { layout: permuted(&input.layout), ..input.clone() });
+    let out = on_cpu(op, inputs.each_ref().mapped(Some), (*permuted(&layout).shape(), dtype), kernel)?;
     Ok(out.with_layout(layout))
 }
 
@@ -61,37 +61,37 @@ mod tests {
     fn results_lie_as_the_first_input_that_is_not_repeated() -> Result<()> {
         for size in [1, 9] {
             let shape = [2 * size, 3, 5 * size, 7];
-            let turned = numbers(&shape)?.permute([0, 2, 3, 1])?;
-            let plain = turned.contiguous()?;
+            let permuted = numbers(&shape)?.permute([0, 2, 3, 1])?;
+            let plain = permuted.contiguous()?;
             let (row, other) = (numbers(&[3])?, numbers(plain.dims())?);
-            let as_turned = turned.raw().layout.strides();
+            let as_permuted = permuted.raw().layout.strides();
             let as_plain = plain.raw().layout.strides();
 
-            assert_eq!(strides(turned.neg(), plain.neg()), as_turned);
-            assert_eq!(strides(turned.mul(&row), plain.mul(&row)), as_turned);
-            assert_eq!(strides(row.sub(&turned), row.sub(&plain)), as_turned);
-            assert_eq!(strides(turned.sub(&turned), plain.sub(&plain)), as_turned);
-            assert_eq!(strides(turned.sub(&other), plain.sub(&other)), as_turned);
-            assert_eq!(strides(other.sub(&turned), other.sub(&plain)), as_plain);
-            let [is_large, same] = [turned.gt_scalar(0.0)?, plain.gt_scalar(0.0)?];
-            assert_eq!(strides(turned.where_cond(&is_large, &other), plain.where_cond(&same, &other)), as_turned);
-            assert_eq!(strides(turned.to_dtype(DType::F64)?.to_dtype(DType::F32), Ok(plain.clone())), as_turned);
-            assert_eq!(strides(turned.flip(&[1, 3]), plain.flip(&[1, 3])), as_turned);
-            assert_eq!(strides(turned.zeros_like(), plain.zeros_like()), as_turned);
+            assert_eq!(strides(permuted.neg(), plain.neg()), as_permuted);
+            assert_eq!(strides(permuted.mul(&row), plain.mul(&row)), as_permuted);
+            assert_eq!(strides(row.sub(&permuted), row.sub(&plain)), as_permuted);
+            assert_eq!(strides(permuted.sub(&permuted), plain.sub(&plain)), as_permuted);
+            assert_eq!(strides(permuted.sub(&other), plain.sub(&other)), as_permuted);
+            assert_eq!(strides(other.sub(&permuted), other.sub(&plain)), as_plain);
+            let [is_large, same] = [permuted.gt_scalar(0.0)?, plain.gt_scalar(0.0)?];
+            assert_eq!(strides(permuted.where_cond(&is_large, &other), plain.where_cond(&same, &other)), as_permuted);
+            assert_eq!(strides(permuted.to_dtype(DType::F64)?.to_dtype(DType::F32), Ok(plain.clone())), as_permuted);
+            assert_eq!(strides(permuted.flip(&[1, 3]), plain.flip(&[1, 3])), as_permuted);
+            assert_eq!(strides(permuted.zeros_like(), plain.zeros_like()), as_permuted);
         }
         Ok(())
     }
 
     #[test]
-    fn parts_of_turned_tensors_become_results_without_gaps() -> Result<()> {
-        let turned = numbers(&[40, 30, 50])?.permute([2, 0, 1])?;
-        let part = turned.narrow(0, 3, 17)?.narrow(2, 1, 28)?;
+    fn parts_of_permuted_tensors_become_results_without_gaps() -> Result<()> {
+        let permuted = numbers(&[40, 30, 50])?.permute([2, 0, 1])?;
+        let part = permuted.narrow(0, 3, 17)?.narrow(2, 1, 28)?;
         let plain = part.contiguous()?;
         assert_eq!(strides(part.exp(), plain.exp()), [1, 28 * 17, 17]);
         assert_eq!(strides(part.add(&plain), plain.add(&plain)), [1, 28 * 17, 17]);
         assert_eq!(strides(plain.add(&part), plain.add(&plain)), [40 * 28, 28, 1]);
         // Dimensions of size 1 and dimensions of repeated elements have no order.
-        let one = turned.narrow(1, 2, 1)?;
+        let one = permuted.narrow(1, 2, 1)?;
         assert_eq!(strides(one.neg(), one.contiguous()?.neg()), [1, 30 * 50, 50]);
         let repeated = numbers(&[6, 1])?.expand([6, 5])?;
         assert_eq!(strides(repeated.neg(), repeated.contiguous()?.neg()), [5, 1]);
@@ -99,16 +99,16 @@ mod tests {
     }
 
     #[test]
-    fn gradients_of_turned_tensors_are_those_of_plain_ones() -> Result<()> {
+    fn gradients_of_permuted_tensors_are_those_of_plain_ones() -> Result<()> {
         let weight = numbers(&[10, 20, 30])?;
-        let [turned, plain] = [false, true].map(|is_plain| -> Result<Vec<f32>> {
+        let [permuted, plain] = [false, true].map(|is_plain| -> Result<Vec<f32>> {
             let x = numbers(&[20, 30, 10])?.mul_scalar(0.01)?.set_requires_grad(true);
-            let turned = x.permute([2, 0, 1])?;
-            let turned = if is_plain { turned.contiguous()? } else { turned };
-            turned.exp()?.mul(&weight)?.sub(&turned)?.sum(..)?.backward()?;
+            let permuted = x.permute([2, 0, 1])?;
+            let permuted = if is_plain { permuted.contiguous()? } else { permuted };
+            permuted.exp()?.mul(&weight)?.sub(&permuted)?.sum(..)?.backward()?;
             x.grad().map_or(Ok(Vec::new()), |grad| grad.to_vec::<f32>())
         });
-        assert_eq!(turned?, plain?);
+        assert_eq!(permuted?, plain?);
         Ok(())
     }
 }

@@ -303,10 +303,10 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
     };
     let inputs = prepared.as_ref().map_or(inputs, <[Raw; N]>::each_ref);
     let dtype = op.out_dtype(inputs[0].dtype());
-    let is_turned = is_elementwise && inputs.iter().any(|input| !input.is_contiguous());
-    let order = if is_turned { order_of_result(inputs, &shape) } else { None };
+    let has_other_order = is_elementwise && inputs.iter().any(|input| !input.is_contiguous());
+    let order = if has_other_order { order_of_result(inputs, &shape) } else { None };
     let out = match device {
-        Device::Cpu if is_turned => {
+        Device::Cpu if has_other_order => {
             let order = order.as_deref();
             in_order(name, order, inputs, (shape, dtype), &mut |inputs, out| op.cpu(inputs, out))?
         }
@@ -315,13 +315,13 @@ fn compute<const N: usize>(op: &dyn Compute<N>, inputs: [&Raw; N]) -> Result<(Op
             let _charged = charged(&inputs.mapped(Some));
             let mut out = FreshCuda::allocate(name, shape, op.cuda_dtype(dtype), device, cuda)?;
             if let Some(order) = &order {
-                out = out.laid(Layout::in_order(shape, order));
+                out = out.with_layout(Layout::in_order(shape, order));
             }
-            queue(name, cuda, inputs.mapped(Some), out, &mut |inputs, out| op.cuda(cuda, inputs.cuda_views(), out))?
+            enqueue(name, cuda, inputs.mapped(Some), out, &mut |inputs, out| op.cuda(cuda, inputs.cuda_views(), out))?
         }
     };
     profiler::count_flops(|| op.flops(inputs.mapped(Raw::shape)));
-    running.made(&given.mapped(Some), &out, name);
+    running.note_result(&given.mapped(Some), &out, name);
     Ok((prepared, out))
 }
 
@@ -337,7 +337,7 @@ pub(crate) fn on_cpu<const N: usize>(
     let mut out = Fresh::allocate(op, shape, dtype)?;
     with_locked(inputs, &mut |inputs| kernel(inputs, &mut out))?;
     let out = out.share();
-    running.made(&inputs, &out, op);
+    running.note_result(&inputs, &out, op);
     Ok(out)
 }
 
@@ -349,11 +349,11 @@ pub(crate) fn on_cuda<const N: usize>(
     (shape, dtype): (Shape, DType),
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
 ) -> Result<Raw> {
-    on_cuda_laid(op, cuda, inputs, (Layout::contiguous(shape), dtype), kernel)
+    on_cuda_in_layout(op, cuda, inputs, (Layout::contiguous(shape), dtype), kernel)
 }
 
 /// [`on_cuda`] with a result of this layout, which has no gaps.
-pub(crate) fn on_cuda_laid<const N: usize>(
+pub(crate) fn on_cuda_in_layout<const N: usize>(
     op: &'static str,
     cuda: &CudaDevice,
     inputs: [Option<&Raw>; N],
@@ -364,9 +364,9 @@ pub(crate) fn on_cuda_laid<const N: usize>(
     let device = Device::Cuda(cuda.clone());
     let _charged = charged(&inputs);
     let shape = *layout.shape();
-    let out = FreshCuda::allocate(op, shape, dtype, &device, cuda)?.laid(layout);
-    let out = if shape.elements() == 0 { out.share() } else { queue(op, cuda, inputs, out, kernel)? };
-    running.made(&inputs, &out, op);
+    let out = FreshCuda::allocate(op, shape, dtype, &device, cuda)?.with_layout(layout);
+    let out = if shape.elements() == 0 { out.share() } else { enqueue(op, cuda, inputs, out, kernel)? };
+    running.note_result(&inputs, &out, op);
     Ok(out)
 }
 
@@ -380,16 +380,16 @@ pub(crate) fn keeps_for_gradient(inputs: &[Option<&Raw>]) -> bool {
     autograd::is_grad_enabled() && inputs.iter().flatten().any(|input| input.node.is_some())
 }
 
-fn queue<const N: usize>(
+fn enqueue<const N: usize>(
     op: &'static str,
     cuda: &CudaDevice,
     inputs: [Option<&Raw>; N],
     mut out: FreshCuda<'_>,
     kernel: &mut dyn FnMut(&LockedInputs<'_, N>, CudaOut<'_>) -> Result<()>,
 ) -> Result<Raw> {
-    let queued =
+    let enqueued =
         profiler::on_stream(op, || cuda.stream(), || with_locked(inputs, &mut |inputs| kernel(inputs, out.out())));
-    queued.map_err(|error| error.with_inputs(&inputs))?;
+    enqueued.map_err(|error| error.with_inputs(&inputs))?;
     Ok(out.share())
 }
 
@@ -535,7 +535,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
     }
 
     /// The inputs as a kernel of a device sees them; `None` for those that are missing.
-    pub(crate) fn cuda_views_found(&self) -> [Option<CudaView<'_>>; N] {
+    pub(crate) fn optional_cuda_views(&self) -> [Option<CudaView<'_>>; N] {
         from_fn(|i| self.find(i).map(|(input, locked)| locked.cuda(&input.layout, input.dtype())))
     }
 }
@@ -595,6 +595,6 @@ pub(crate) fn view_raw<V: View>(op: V, input: &Raw) -> Result<Raw> {
     heap::check_for_node(V::NAME)?;
     let running = profiler::op(V::NAME);
     let out = input.with_layout(op.layout(&input.layout)?);
-    running.made(&[Some(input)], &out, V::NAME);
+    running.note_result(&[Some(input)], &out, V::NAME);
     Ok(autograd::record_view(op, input, out))
 }

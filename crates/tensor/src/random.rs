@@ -155,8 +155,8 @@ impl Generator {
         u64s(seed, stream, position, out);
     }
 
-    /// Fills a slice with `made` of the numbers that calls of [`below`](Self::below) would give, for `n` above 0.
-    pub(crate) fn fill_below(&self, n: u64, out: &mut [i64], made: impl Fn(u64) -> i64 + Sync) {
+    /// Fills a slice with `f` of the numbers that calls of [`below`](Self::below) would give, for `n` above 0.
+    pub(crate) fn fill_below(&self, n: u64, out: &mut [i64], f: impl Fn(u64) -> i64 + Sync) {
         const REFUSED: u64 = u64::MAX; // no number below `n` is equal to this
         let (seed, stream, least) = (self.seed(), self.stream, n.wrapping_neg() % n);
         let all: &mut [u64] = bytemuck::cast_slice_mut(out);
@@ -176,7 +176,7 @@ impl Generator {
             });
             filled += if any_refused.into_inner() { kept(rest, REFUSED) } else { rest.len() };
         }
-        for_each_chunk_mut(out, CHUNK, |_, chunk| chunk.iter_mut().for_each(|number| *number = made(*number as u64)));
+        for_each_chunk_mut(out, CHUNK, |_, chunk| chunk.iter_mut().for_each(|number| *number = f(*number as u64)));
     }
 }
 

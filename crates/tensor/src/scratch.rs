@@ -71,9 +71,9 @@ impl Drop for Lent {
 pub(crate) fn reals<C: Num, R>(numbers: Stored<'_, C>, body: impl FnOnce(&[C]) -> Result<R>) -> Result<R> {
     match numbers {
         Stored::Plain(numbers) => body(numbers),
-        Stored::Halves(bits, half) => with(bits.len(), |room: &mut [C]| {
-            for_each_chunk_mut(room, CHUNK, |i, room| half.widen(&bits[i * CHUNK..], C::f32s(room)));
-            body(room)
+        Stored::Halves(bits, half) => with(bits.len(), |buffer: &mut [C]| {
+            for_each_chunk_mut(buffer, CHUNK, |i, buffer| half.widen(&bits[i * CHUNK..], C::f32s(buffer)));
+            body(buffer)
         }),
     }
 }

@@ -73,9 +73,9 @@ impl Shape {
         <[usize; N]>::try_from(&self[..]).map_err(|_| self.other_rank(N))
     }
 
-    fn other_rank(&self, asked: usize) -> Error {
+    fn other_rank(&self, n_names: usize) -> Error {
         Error::Argument(format!(
-            "sizes: the pattern has {asked} sizes, but {self} has {}; use one name for each dimension",
+            "sizes: the pattern has {n_names} sizes, but {self} has {}; use one name for each dimension",
             self.rank()
         ))
     }

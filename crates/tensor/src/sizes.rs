@@ -43,7 +43,7 @@ impl Sizes {
             return Err(Error::too_many_dims(&given.collect::<Vec<_>>()));
         }
         let mut all = [0; MAX_RANK];
-        all.iter_mut().zip(given).for_each(|(place, size)| *place = size);
+        all.iter_mut().zip(given).for_each(|(to, size)| *to = size);
         match all.iter().all(|&size| isize::try_from(size).is_ok()) {
             true => Ok(Sizes { given: all.mapped(|size| size as isize), rank }),
             false => Err(Error::too_large(format_args!("{:?}", &all[..rank]))),

@@ -42,7 +42,7 @@ pub(crate) struct StorageRef {
 #[derive(Clone)]
 enum Handle {
     /// To a storage in an allocation of its own.
-    Own { place: Arc<Slot<OnDevice>>, is_on_host: bool, dtype: DType },
+    Own { slot: Arc<Slot<OnDevice>>, is_on_host: bool, dtype: DType },
     /// To one part of a block.
     Part { block: Arc<UploadedBlock>, at: u32, dtype: DType },
 }
@@ -56,8 +56,8 @@ impl StorageRef {
     fn new(memory: Memory, dtype: DType, device: Device) -> StorageRef {
         let is_on_host = device.is_cpu();
         // Each storage counts together with one tensor, wherever the program keeps that.
-        let place = free_lists::share(OnDevice { storage: Storage::new(memory), device }, size_of::<Raw>());
-        StorageRef { handle: Handle::Own { place, is_on_host, dtype } }
+        let slot = free_lists::share(OnDevice { storage: Storage::new(memory), device }, size_of::<Raw>());
+        StorageRef { handle: Handle::Own { slot, is_on_host, dtype } }
     }
 
     /// Where the bytes are.
@@ -65,7 +65,7 @@ impl StorageRef {
     pub(crate) fn device(&self) -> &Device {
         match &self.handle {
             Handle::Own { is_on_host: true, .. } => &Device::Cpu,
-            Handle::Own { place, .. } => &place.value().device,
+            Handle::Own { slot, .. } => &slot.value().device,
             Handle::Part { block, .. } => &block.device,
         }
     }
@@ -90,7 +90,7 @@ impl StorageRef {
     /// The number of handles; `None` for a part of a block.
     pub(crate) fn handles(&self) -> Option<usize> {
         match &self.handle {
-            Handle::Own { place, .. } => Some(Arc::strong_count(place)),
+            Handle::Own { slot, .. } => Some(Arc::strong_count(slot)),
             Handle::Part { .. } => None,
         }
     }
@@ -116,9 +116,9 @@ impl StorageRef {
             return Ok(None);
         }
         let failed = |source| Error::cuda("split", source);
-        let nothing = cuda.stream().allocate(0).map_err(failed)?;
+        let empty = cuda.stream().allocate(0).map_err(failed)?;
         let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
-        let Memory::Cuda(whole) = std::mem::replace(&mut *memory, Memory::Cuda(nothing)) else {
+        let Memory::Cuda(whole) = std::mem::replace(&mut *memory, Memory::Cuda(empty)) else {
             unreachable!("the storage is on a device")
         };
         let end = whole.len();
@@ -132,9 +132,9 @@ impl StorageRef {
         if !self.is_unique() || !self.device().is_cpu() {
             return Err(self);
         }
-        let Ok(nothing) = HostBuffer::placed(0) else { return Err(self) };
+        let Ok(empty) = HostBuffer::placed(0) else { return Err(self) };
         let mut memory = self.memory.write().unwrap_or_else(PoisonError::into_inner);
-        match std::mem::replace(&mut *memory, Memory::Host(nothing)) {
+        match std::mem::replace(&mut *memory, Memory::Host(empty)) {
             Memory::Host(buffer) => Ok(buffer),
             Memory::Cuda(_) => unreachable!("the storage is on the host"),
         }
@@ -146,7 +146,7 @@ impl StorageRef {
 
     /// Its place in the order in which all threads lock storages: those of floats first, then by address. So an operation on
     /// floats may lock its labels while it holds its inputs.
-    pub(crate) fn lock_place(&self) -> LockPlace {
+    pub(crate) fn lock_key(&self) -> LockKey {
         (!self.dtype().is_float(), self.address())
     }
 }
@@ -157,7 +157,7 @@ impl Deref for StorageRef {
     #[inline]
     fn deref(&self) -> &Storage {
         match &self.handle {
-            Handle::Own { place, .. } => &place.value().storage,
+            Handle::Own { slot, .. } => &slot.value().storage,
             Handle::Part { block, at, .. } => block.storage(*at as usize),
         }
     }
@@ -165,8 +165,8 @@ impl Deref for StorageRef {
 
 impl Drop for StorageRef {
     fn drop(&mut self) {
-        if let Handle::Own { place, .. } = &mut self.handle {
-            free_lists::release(place);
+        if let Handle::Own { slot, .. } = &mut self.handle {
+            free_lists::release(slot);
         }
     }
 }
@@ -194,7 +194,7 @@ impl UploadedBlock {
     pub(crate) fn all(self: &Arc<Self>, like: &[&Raw]) -> Vec<StorageRef> {
         let part =
             |(at, like): (usize, &&Raw)| Handle::Part { block: self.clone(), at: at as u32, dtype: like.dtype() };
-        like.iter().enumerate().map(|place| StorageRef { handle: part(place) }).collect()
+        like.iter().enumerate().map(|numbered| StorageRef { handle: part(numbered) }).collect()
     }
 
     fn storage(&self, at: usize) -> &Storage {
@@ -262,18 +262,18 @@ impl Storage {
 }
 
 /// Whether a storage holds no floats, and its address.
-pub(crate) type LockPlace = (bool, *const Storage);
+pub(crate) type LockKey = (bool, *const Storage);
 
-/// The order in which a thread locks several storages: by [`StorageRef::lock_place`], equal ones next to each other.
+/// The order in which a thread locks several storages: by [`StorageRef::lock_key`], equal ones next to each other.
 pub(crate) fn lock_order<const N: usize>(storages: [Option<&StorageRef>; N]) -> [usize; N] {
-    let place = |i: usize| storages[i].map_or((false, std::ptr::null()), StorageRef::lock_place);
-    let mut order = from_fn(|i| (place(i), i));
-    sort_by_place(&mut order);
+    let key = |i: usize| storages[i].map_or((false, std::ptr::null()), StorageRef::lock_key);
+    let mut order = from_fn(|i| (key(i), i));
+    sort_by_lock_key(&mut order);
     order.mapped(|(_, i)| i)
 }
 
 /// [`lock_order`] for any number of storages, each with its index. (One compiled sort serves all callers.)
-pub(crate) fn sort_by_place(order: &mut [(LockPlace, usize)]) {
+pub(crate) fn sort_by_lock_key(order: &mut [(LockKey, usize)]) {
     order.sort_unstable();
 }
 
@@ -490,7 +490,7 @@ impl<'d> FreshCuda<'d> {
     }
 
     /// The same tensor in another layout without gaps.
-    pub(crate) fn laid(self, layout: Layout) -> FreshCuda<'d> {
+    pub(crate) fn with_layout(self, layout: Layout) -> FreshCuda<'d> {
         debug_assert!(layout.shape() == self.layout.shape() && layout.is_dense() && layout.offset() == 0);
         FreshCuda { layout, ..self }
     }

@@ -125,7 +125,7 @@ impl Raw {
             let mut out = Fresh::allocate(op, *self.shape(), self.dtype())?;
             by_bits!(self.dtype(), B => cpu::copy(self.host(op)?.bits::<B>(&self.layout), out.bits()));
             let out = out.share();
-            running.made(&[Some(self)], &out, "copy");
+            running.note_result(&[Some(self)], &out, "copy");
             return Ok(out);
         };
         let mut out = FreshCuda::allocate(op, *self.shape(), self.dtype(), device, cuda)?;
@@ -133,7 +133,7 @@ impl Raw {
         let views = [locked.cuda(&self.layout, self.dtype())];
         profiler::on_stream("copy", || cuda.stream(), || COPY.run(cuda, op, &views, &[], out.out()))?;
         let out = out.share();
-        running.made(&[Some(self)], &out, "copy");
+        running.note_result(&[Some(self)], &out, "copy");
         Ok(out)
     }
 
@@ -283,7 +283,7 @@ impl<K: Kind> Tensor<K> {
     }
 
     /// Tensors with the layouts of `like`, each at the start of its own storage in a block, outside the graph.
-    pub(crate) fn all_laid_in(block: &Arc<UploadedBlock>, like: &[&Raw]) -> Vec<Tensor<K>> {
+    pub(crate) fn all_in_block(block: &Arc<UploadedBlock>, like: &[&Raw]) -> Vec<Tensor<K>> {
         // Layouts are large: they are copied to their final place, which takes half as long as moving tensors there.
         // Handles are counted before that, since an atomic operation waits for all earlier writes.
         let scalar = |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, kind: PhantomData };
@@ -505,7 +505,7 @@ impl<K: Kind> Tensor<K> {
 
     /// Splits a vector that an operation just made into its first `n` elements and the others. On a device each part
     /// gets a storage of its own, so that neither has to be copied to be changed.
-    pub(crate) fn split_behind(self, n: usize) -> Result<[Tensor<K>; 2]> {
+    pub(crate) fn split_after(self, n: usize) -> Result<[Tensor<K>; 2]> {
         let rest = self.len() - n;
         let Some([left, right]) = self.storage().split_at(n * self.dtype().size())? else {
             return Ok([self.narrow(0, 0, n)?, self.narrow(0, n, rest)?]);

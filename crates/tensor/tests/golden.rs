@@ -213,7 +213,7 @@ impl Case<'_> {
                 bases.push((i, base.float()?.set_requires_grad(true)));
                 base = AnyTensor::from(&bases[bases.len() - 1].1);
             }
-            inputs.values.push(input.look(base)?);
+            inputs.values.push(input.view_of(base)?);
         }
         Ok((inputs, bases))
     }
@@ -263,7 +263,7 @@ impl Case<'_> {
             what,
             &expected,
             &self.file.tensor(&exact)?,
-            (self.operation.together, units),
+            (self.operation.summed_dim, units),
         )
     }
 }

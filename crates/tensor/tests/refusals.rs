@@ -132,7 +132,7 @@ fn a_lost_device_is_an_error_of_the_operation_that_met_it() {
         assert!(!error.is_out_of_memory(), "{error}");
         assert!(error.to_string().contains("CUDA_ERROR_LAUNCH_FAILED (719)"), "{error}");
     }
-    assert!(zeros.to_string().starts_with("zeros: cuMemsetAsync failed: "), "{zeros}");
+    assert!(zeros.to_string().starts_with("zeros: cuMemsetD8Async failed: "), "{zeros}");
     for error in [read, copied] {
         assert!(error.to_string().starts_with("to: "), "{error}");
     }

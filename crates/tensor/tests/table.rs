@@ -24,7 +24,7 @@ const NO_OPERATIONS: &[(&str, &str)] = &[
     ("map1", "a macro's parameter"),
     ("map1_long", "a macro's parameter"),
     ("map1_longest", "a macro's parameter"),
-    ("map1_but", "a macro's parameter"),
+    ("map1_except", "a macro's parameter"),
     ("recorded", "a macro's parameter"),
     ("unrecorded", "a macro's parameter"),
     ("of", "options of factories"),

@@ -59,7 +59,7 @@ impl Ours {
             file.path.ends_with(".rs") && file.path.starts_with("crates/") && file.path.contains("/src/")
         };
         let sources: Vec<&TextFile> = files.iter().filter(is_source).collect();
-        let makers: BTreeSet<&str> = sources.iter().flat_map(|file| makers(&file.text)).collect();
+        let makers = makers(sources.iter().flat_map(|file| macros(&file.text)).collect());
         let by_file: BTreeMap<String, BTreeSet<String>> =
             sources.iter().map(|file| (file.path.clone(), names(&file.text, &makers))).collect();
         let all = by_file.values().flatten().cloned().collect();
@@ -98,17 +98,30 @@ pub(super) fn called(code: &str) -> BTreeSet<&str> {
     found
 }
 
-/// The macros that make public functions or types with names from their arguments.
-fn makers(text: &str) -> Vec<&str> {
-    let mut found = Vec::new();
-    for (start, _) in text.match_indices("macro_rules! ") {
-        let rest = &text[start + "macro_rules! ".len()..];
-        let body = &rest[..rest.find("\n}").unwrap_or(rest.len())];
-        if ["pub fn $", "pub struct $", "pub enum $"].iter().any(|made| body.contains(made)) {
-            found.extend(words(rest).next().map(|(_, name)| name));
+/// The macros of a text: names and bodies.
+fn macros(text: &str) -> Vec<(&str, &str)> {
+    let rest_of = |(start, word): (usize, &str)| &text[start + word.len()..];
+    let rests = text.match_indices("macro_rules! ").map(rest_of);
+    let body = |rest| -> Option<(&str, &str)> {
+        let rest: &str = rest;
+        Some((words(rest).next()?.1, &rest[..rest.find("\n}").unwrap_or(rest.len())]))
+    };
+    rests.filter_map(body).collect()
+}
+
+/// The macros that make public functions or types with names from their arguments, also through each other.
+fn makers<'a>(all: Vec<(&'a str, &'a str)>) -> BTreeSet<&'a str> {
+    let is_direct = |body: &str| ["pub fn $", "pub struct $", "pub enum $"].iter().any(|made| body.contains(made));
+    let mut found: BTreeSet<&str> = all.iter().filter(|(_, body)| is_direct(body)).map(|(name, _)| *name).collect();
+    loop {
+        let calls = |body: &str| found.iter().any(|maker| body.contains(&format!("{maker}! {{ $")));
+        let more: Vec<&str> =
+            all.iter().filter(|(name, body)| !found.contains(name) && calls(body)).map(|(name, _)| *name).collect();
+        if more.is_empty() {
+            return found;
         }
+        found.extend(more);
     }
-    found
 }
 
 fn names(text: &str, makers: &BTreeSet<&str>) -> BTreeSet<String> {

@@ -19,7 +19,7 @@ use std::{
 use pagelock_memory::ByteSize;
 
 pub use self::parts::Parts;
-use self::parts::{Part, PartIndex};
+use self::parts::{Part, PartInfo};
 pub use self::view::{DeviceView, DeviceViewMut};
 use crate::{
     device::Device,
@@ -48,13 +48,13 @@ use crate::{
 /// # Ok::<(), pagelock_cuda::Error>(())
 /// ```
 pub struct DeviceBuffer<T: DeviceCopy> {
-    held: Held,
+    storage: Storage,
     len: usize,
     elements: PhantomData<T>,
 }
 
 /// The memory of a buffer: an allocation of its own, or a part of another.
-enum Held {
+enum Storage {
     Whole(Arc<Allocation>),
     Part(Part),
 }
@@ -64,13 +64,13 @@ pub(crate) struct Allocation {
     memory: Option<Memory>, // none if there are no elements, and during the drop
     address: Address,
     uses: Uses,
-    is_spoiled: AtomicBool, // Release: whether the device may never be done with a part
+    must_leak: AtomicBool, // Release: whether the device may never be done with a part
 }
 
 /// A whole block, or a part of an allocation that is used only through its parts.
 enum Memory {
     Whole(PoolBlock),
-    Part(Arc<Allocation>, PartIndex),
+    Part(Arc<Allocation>, PartInfo),
 }
 
 impl Stream {
@@ -86,10 +86,10 @@ impl Stream {
             0 => None,
             bytes => Some(pool::allocate(self.core(), bytes, element_size::<T>())?),
         };
-        let (address, worked_on) = block.as_ref().map_or((Address(0), 0), |block| (block.address, block.worked_on));
-        let (memory, uses) = (block.map(Memory::Whole), Uses::new(self.core().clone(), worked_on));
+        let (address, last_use) = block.as_ref().map_or((Address(0), 0), |block| (block.address, block.last_use));
+        let (memory, uses) = (block.map(Memory::Whole), Uses::new(self.core().clone(), last_use));
         let allocation = Arc::new(Allocation::new(memory, address, uses));
-        Ok(DeviceBuffer { held: Held::Whole(allocation), len, elements: PhantomData })
+        Ok(DeviceBuffer { storage: Storage::Whole(allocation), len, elements: PhantomData })
     }
 
     /// Allocates a buffer of `len` zeros.
@@ -121,17 +121,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     /// The device whose memory has the elements.
     pub fn device(&self) -> &Device {
-        match &self.held {
-            Held::Whole(allocation) => allocation.uses.home().device(),
-            Held::Part(part) => part.whole().uses.home().device(),
+        match &self.storage {
+            Storage::Whole(allocation) => allocation.uses.home().device(),
+            Storage::Part(part) => part.whole().uses.home().device(),
         }
     }
 
     /// The device address of the elements, for kernels. The host cannot dereference it.
     pub fn address(&self) -> Address {
-        match &self.held {
-            Held::Whole(allocation) => allocation.address,
-            Held::Part(part) => part.address,
+        match &self.storage {
+            Storage::Whole(allocation) => allocation.address,
+            Storage::Part(part) => part.address,
         }
     }
 
@@ -140,9 +140,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     pub(crate) fn allocation(&self) -> &Arc<Allocation> {
-        match &self.held {
-            Held::Whole(allocation) => allocation,
-            Held::Part(part) => part.allocation(),
+        match &self.storage {
+            Storage::Whole(allocation) => allocation,
+            Storage::Part(part) => part.allocation(),
         }
     }
 
@@ -175,7 +175,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
 impl Allocation {
     fn new(memory: Option<Memory>, address: Address, uses: Uses) -> Self {
-        Self { memory, address, uses, is_spoiled: AtomicBool::new(false) }
+        Self { memory, address, uses, must_leak: AtomicBool::new(false) }
     }
 
     pub(crate) fn uses(&self) -> &Uses {
@@ -187,19 +187,19 @@ impl Drop for Allocation {
     fn drop(&mut self) {
         let Some(memory) = self.memory.take() else { return };
         if host_function::is_inside() {
-            let is_spoiled = AtomicBool::new(self.is_spoiled.load(Ordering::Acquire));
-            let later = Allocation { memory: Some(memory), address: self.address, uses: self.uses.fork(), is_spoiled };
-            return host_function::outside(|| drop(later));
+            let (uses, must_leak) = (self.uses.fork(), AtomicBool::new(self.must_leak.load(Ordering::Acquire)));
+            let deferred = Allocation { memory: Some(memory), address: self.address, uses, must_leak };
+            return host_function::run_or_defer(|| drop(deferred));
         }
         let home = self.uses.home();
         let ordered = home.order_after_all(&self.uses).is_ok();
-        let is_done = ordered || (!host_function::is_inside() && self.uses.prove_done_elsewhere().is_ok());
-        let may_be_used_again = is_done && !self.is_spoiled.load(Ordering::Acquire);
+        let is_done = ordered || (!host_function::is_inside() && self.uses.wait_until_unused_elsewhere().is_ok());
+        let is_reusable = is_done && !self.must_leak.load(Ordering::Acquire);
         match memory {
-            Memory::Whole(block) if may_be_used_again => pool::keep(home, block),
+            Memory::Whole(block) if is_reusable => pool::release(home, block),
             Memory::Whole(block) => pool::leak(home, block),
-            Memory::Part(whole, _) if may_be_used_again => drop(whole),
-            Memory::Part(whole, _) => whole.is_spoiled.store(true, Ordering::Release), // leaked after its last part
+            Memory::Part(whole, _) if is_reusable => drop(whole),
+            Memory::Part(whole, _) => whole.must_leak.store(true, Ordering::Release), // leaked after its last part
         }
     }
 }

@@ -17,7 +17,7 @@ use std::{
     },
 };
 
-use super::{Allocation, DeviceBuffer, DeviceView, DeviceViewMut, Held, Memory};
+use super::{Allocation, DeviceBuffer, DeviceView, DeviceViewMut, Memory, Storage};
 use crate::{
     device_copy::DeviceCopy,
     driver::Address,
@@ -28,13 +28,13 @@ use crate::{
 pub(super) struct Part {
     whole: Arc<Allocation>,
     pub(super) address: Address,
-    cut: PartIndex,
-    used: OnceLock<Arc<Allocation>>, // set at the first use
+    info: PartInfo,
+    allocation: OnceLock<Arc<Allocation>>, // set at the first use
 }
 
 /// The index and the length of a part.
 #[derive(Clone, Copy)]
-pub(super) struct PartIndex {
+pub(super) struct PartInfo {
     index: usize,
     len_bytes: usize,
 }
@@ -68,8 +68,8 @@ impl Part {
 
     /// The allocation that tracks the part's uses, which begin as a copy of those of the whole.
     pub(super) fn allocation(&self) -> &Arc<Allocation> {
-        self.used.get_or_init(|| {
-            let memory = Memory::Part(self.whole.clone(), self.cut);
+        self.allocation.get_or_init(|| {
+            let memory = Memory::Part(self.whole.clone(), self.info);
             Arc::new(Allocation::new(Some(memory), self.address, self.whole.uses.fork()))
         })
     }
@@ -91,10 +91,10 @@ impl DeviceView<'_, u8> {
 
     /// Whether `next` follows this view as a part or in the same buffer, with a gap of at most 256 bytes.
     pub(crate) fn is_closely_followed_by(&self, next: &Self) -> bool {
-        const LITTLE: u64 = 256;
+        const MAX_GAP: u64 = 256;
         let end = self.address().0 + self.len() as u64;
         let is_one_buffer = Arc::ptr_eq(self.allocation(), next.allocation());
-        (is_one_buffer || self.is_followed_by(next)) && (end..=end + LITTLE).contains(&next.address().0)
+        (is_one_buffer || self.is_followed_by(next)) && (end..=end + MAX_GAP).contains(&next.address().0)
     }
 }
 
@@ -106,9 +106,9 @@ fn are_neighbors(this: (&Allocation, usize), next: (&Allocation, usize)) -> bool
     }
 }
 
-fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<Allocation>, PartIndex)> {
+fn whole_part((allocation, len_bytes): (&Allocation, usize)) -> Option<(&Arc<Allocation>, PartInfo)> {
     match &allocation.memory {
-        Some(Memory::Part(whole, cut)) if cut.len_bytes == len_bytes => Some((whole, *cut)),
+        Some(Memory::Part(whole, info)) if info.len_bytes == len_bytes => Some((whole, *info)),
         _ => None,
     }
 }
@@ -140,17 +140,17 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
                 parts.iter().for_each(|part| capture.add_own(part.allocation()));
                 Ok(parts)
             }
-            None if self.is_nobody_elses() => self.cut(ranges),
+            None if self.is_exclusive() => self.cut(ranges),
             _ => Err(Error::Shared),
         }
     }
 
     /// Whether no graph shares the buffer or can begin to share it.
-    fn is_nobody_elses(&mut self) -> bool {
+    fn is_exclusive(&mut self) -> bool {
         self.allocation(); // creates the allocation of a part
-        let allocation = match &mut self.held {
-            Held::Whole(allocation) => Some(allocation),
-            Held::Part(part) => part.used.get_mut(),
+        let allocation = match &mut self.storage {
+            Storage::Whole(allocation) => Some(allocation),
+            Storage::Part(part) => part.allocation.get_mut(),
         };
         allocation.is_some_and(|allocation| Arc::get_mut(allocation).is_some())
     }
@@ -183,9 +183,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     fn into_whole(mut self) -> Result<Arc<Allocation>> {
         let home = self.uses().home().clone();
         let capture = home.capture(); // locked, so it does not end meanwhile
-        if capture.as_ref().is_some_and(|capture| capture.writes(self.allocation()).is_some())
-            || !self.is_nobody_elses()
-        {
+        if capture.as_ref().is_some_and(|capture| capture.writes(self.allocation()).is_some()) || !self.is_exclusive() {
             return Err(Error::Shared);
         }
         drop(capture);
@@ -213,9 +211,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Whether this buffer and `next` are neighboring parts of one buffer. Then one copy can move both, including the
     /// gap between them, which belongs to no buffer.
     pub fn is_followed_by(&self, next: &DeviceBuffer<T>) -> bool {
-        match (&self.held, &next.held) {
-            (Held::Part(this), Held::Part(next)) => {
-                Arc::ptr_eq(&this.whole, &next.whole) && this.cut.index + 1 == next.cut.index
+        match (&self.storage, &next.storage) {
+            (Storage::Part(this), Storage::Part(next)) => {
+                Arc::ptr_eq(&this.whole, &next.whole) && this.info.index + 1 == next.info.index
             }
             _ => false,
         }
@@ -229,13 +227,13 @@ fn part<T: DeviceCopy>(whole: &Arc<Allocation>, index: usize, range: Range<usize
         return empty_part(whole);
     }
     let address = whole.address.offset(range.start * size_of::<T>());
-    let cut = PartIndex { index, len_bytes: range.len() * size_of::<T>() };
-    let held = Held::Part(Part { whole: whole.clone(), address, cut, used: OnceLock::new() });
-    DeviceBuffer { held, len: range.len(), elements: PhantomData }
+    let info = PartInfo { index, len_bytes: range.len() * size_of::<T>() };
+    let storage = Storage::Part(Part { whole: whole.clone(), address, info, allocation: OnceLock::new() });
+    DeviceBuffer { storage, len: range.len(), elements: PhantomData }
 }
 
 #[cold]
 fn empty_part<T: DeviceCopy>(whole: &Allocation) -> DeviceBuffer<T> {
     let allocation = Arc::new(Allocation::new(None, Address(0), whole.uses.fork()));
-    DeviceBuffer { held: Held::Whole(allocation), len: 0, elements: PhantomData }
+    DeviceBuffer { storage: Storage::Whole(allocation), len: 0, elements: PhantomData }
 }

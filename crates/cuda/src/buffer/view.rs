@@ -73,7 +73,7 @@ macro_rules! view {
             /// # Errors
             /// [`Error::Range`].
             pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
-                let Range { start, end } = checked(range, self.len)?;
+                let Range { start, end } = resolve_range(range, self.len)?;
                 let address = self.address.offset(start * size_of::<T>());
                 Ok(Self { address, len: end - start, ..self })
             }
@@ -83,7 +83,7 @@ macro_rules! view {
             /// # Errors
             /// [`Error::Range`].
             pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
-                checked(middle..self.len, self.len)?;
+                resolve_range(middle..self.len, self.len)?;
                 let rest = self.address.offset(middle * size_of::<T>());
                 let first = Self::of(self.address, middle, self.allocation);
                 Ok((first, Self::of(rest, self.len - middle, self.allocation)))
@@ -108,8 +108,8 @@ macro_rules! view {
             }
 
             /// An error if the buffer is on another device than the stream.
-            pub(crate) fn check_beside(&self, stream: &StreamCore) -> Result<()> {
-                stream.check_is_of(self.allocation.uses().home().shared(), OnDevice::Buffer)
+            pub(crate) fn check_same_device(&self, stream: &StreamCore) -> Result<()> {
+                stream.check_device(self.allocation.uses().home().shared(), OnDevice::Buffer)
             }
         }
 
@@ -163,10 +163,10 @@ impl<T: DeviceCopy> DeviceViewMut<'_, T> {
     }
 }
 
-fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
+fn resolve_range(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(&start) => start,
-        Bound::Excluded(&before) => before.saturating_add(1),
+        Bound::Excluded(&previous) => previous.saturating_add(1),
         Bound::Unbounded => 0,
     };
     let end = match range.end_bound() {

@@ -5,9 +5,9 @@ use std::{fs::File, marker::PhantomData, ops::Range};
 use pagelock_memory::{HostBuffer, MemoryKind};
 
 use super::{
+    check_same_length,
     packed::{self, layout},
-    page_locked::{Down, Up},
-    same_length,
+    page_locked::{PageLockedDownload, PageLockedUpload},
     staging::{Direction, Plan, Staging, Start},
 };
 use crate::{
@@ -22,12 +22,12 @@ use crate::{
 /// bytes. The device reads a page-locked [`HostBuffer`] directly, without a thread of the host.
 #[derive(Clone, Debug)]
 pub struct HostSource<'a, T: DeviceCopy = u8> {
-    pub(super) bytes: Bytes<'a>,
+    pub(super) bytes: SourceBytes<'a>,
     elements: PhantomData<fn() -> T>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Bytes<'a> {
+pub(super) enum SourceBytes<'a> {
     Slice(&'a [u8]),
     PageLocked(&'a HostBuffer, Range<usize>),
     File(&'a File, Range<u64>),
@@ -44,8 +44,8 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
             return Err(Error::Range { start, end, len: buffer.len_bytes() });
         }
         Ok(Self::new(match buffer.kind() {
-            MemoryKind::PageLocked => Bytes::PageLocked(buffer, range),
-            _ => Bytes::Slice(&buffer.bytes()[range]),
+            MemoryKind::PageLocked => SourceBytes::PageLocked(buffer, range),
+            _ => SourceBytes::Slice(&buffer.bytes()[range]),
         }))
     }
 
@@ -72,7 +72,7 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
             let [start, end] = [range.start, range.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
             return Err(Error::Range { start, end, len: end });
         }
-        Ok(Self::new(Bytes::File(file, range)))
+        Ok(Self::new(SourceBytes::File(file, range)))
     }
 
     /// The number of bytes.
@@ -80,14 +80,14 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
         self.bytes.len_bytes()
     }
 
-    fn new(bytes: Bytes<'a>) -> Self {
+    fn new(bytes: SourceBytes<'a>) -> Self {
         Self { bytes, elements: PhantomData }
     }
 }
 
 impl<'a, T: DeviceCopy> From<&'a [T]> for HostSource<'a, T> {
     fn from(slice: &'a [T]) -> Self {
-        Self::new(Bytes::Slice(bytemuck::cast_slice(slice)))
+        Self::new(SourceBytes::Slice(bytemuck::cast_slice(slice)))
     }
 }
 
@@ -106,25 +106,27 @@ impl<'a, T: DeviceCopy> From<&'a Vec<T>> for HostSource<'a, T> {
 impl<'a, T: DeviceCopy> From<&'a HostBuffer> for HostSource<'a, T> {
     fn from(buffer: &'a HostBuffer) -> Self {
         Self::new(match buffer.kind() {
-            MemoryKind::PageLocked => Bytes::PageLocked(buffer, 0..buffer.len_bytes()),
-            _ => Bytes::Slice(buffer.bytes()),
+            MemoryKind::PageLocked => SourceBytes::PageLocked(buffer, 0..buffer.len_bytes()),
+            _ => SourceBytes::Slice(buffer.bytes()),
         })
     }
 }
 
-impl<'a> Bytes<'a> {
+impl<'a> SourceBytes<'a> {
     fn len_bytes(&self) -> usize {
         match self {
-            Bytes::Slice(slice) => slice.len(),
-            Bytes::PageLocked(_, range) => range.len(),
-            Bytes::File(_, range) => usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
+            SourceBytes::Slice(slice) => slice.len(),
+            SourceBytes::PageLocked(_, range) => range.len(),
+            SourceBytes::File(_, range) => usize::try_from(range.end - range.start).unwrap_or(usize::MAX),
         }
     }
 
     /// The page-locked buffer, if the range covers all of it.
     fn whole(&self) -> Option<&'a HostBuffer> {
         match self {
-            Bytes::PageLocked(buffer, range) if range.len() == buffer.len_bytes() && !range.is_empty() => Some(buffer),
+            SourceBytes::PageLocked(buffer, range) if range.len() == buffer.len_bytes() && !range.is_empty() => {
+                Some(buffer)
+            }
             _ => None,
         }
     }
@@ -134,28 +136,28 @@ impl<'a> Bytes<'a> {
 /// page-locked [`HostBuffer`] directly, without a thread of the host.
 #[derive(Debug)]
 pub struct HostTarget<'a, T: DeviceCopy = u8> {
-    to: To<'a>,
+    bytes: TargetBytes<'a>,
     elements: PhantomData<fn() -> T>,
 }
 
 #[derive(Debug)]
-enum To<'a> {
+enum TargetBytes<'a> {
     Slice(&'a mut [u8]),
     Buffer(&'a mut HostBuffer),
 }
 
-impl To<'_> {
+impl TargetBytes<'_> {
     fn len_bytes(&self) -> usize {
         match self {
-            To::Slice(slice) => slice.len(),
-            To::Buffer(buffer) => buffer.len_bytes(),
+            TargetBytes::Slice(slice) => slice.len(),
+            TargetBytes::Buffer(buffer) => buffer.len_bytes(),
         }
     }
 }
 
 impl<'a, T: DeviceCopy> From<&'a mut [T]> for HostTarget<'a, T> {
     fn from(slice: &'a mut [T]) -> Self {
-        Self { to: To::Slice(bytemuck::cast_slice_mut(slice)), elements: PhantomData }
+        Self { bytes: TargetBytes::Slice(bytemuck::cast_slice_mut(slice)), elements: PhantomData }
     }
 }
 
@@ -173,12 +175,12 @@ impl<'a, T: DeviceCopy> From<&'a mut Vec<T>> for HostTarget<'a, T> {
 
 impl<'a, T: DeviceCopy> From<&'a mut HostBuffer> for HostTarget<'a, T> {
     fn from(buffer: &'a mut HostBuffer) -> Self {
-        Self { to: To::Buffer(buffer), elements: PhantomData }
+        Self { bytes: TargetBytes::Buffer(buffer), elements: PhantomData }
     }
 }
 
 /// The largest block that several buffers share. The last buffer of a block keeps at most this much memory allocated.
-const BLOCK: usize = 64 << 20;
+const MAX_BLOCK: usize = 64 << 20;
 
 impl Stream {
     /// Copies `source` to `target`. For a slice or a file, returns when the source was read completely. For a
@@ -253,10 +255,10 @@ impl Stream {
         let (mut page_locked, mut staged) = (Vec::new(), Vec::new());
         for (source, target) in copies {
             let (source, target) = (source.into().bytes, target.into().bytes());
-            target.check_beside(self.core())?;
-            same_lengths::<T>(source.len_bytes(), target.len())?;
+            target.check_same_device(self.core())?;
+            check_len_bytes::<T>(source.len_bytes(), target.len())?;
             match source {
-                Bytes::PageLocked(buffer, range) => page_locked.push(Up { buffer, range, target }),
+                SourceBytes::PageLocked(buffer, range) => page_locked.push(PageLockedUpload { buffer, range, target }),
                 source => staged.push((source, target)),
             }
         }
@@ -264,13 +266,13 @@ impl Stream {
         self.upload_staged(&staged)
     }
 
-    fn upload_staged(&self, copies: &[(Bytes<'_>, DeviceViewMut<'_, u8>)]) -> Result<()> {
+    fn upload_staged(&self, copies: &[(SourceBytes<'_>, DeviceViewMut<'_, u8>)]) -> Result<()> {
         let len_bytes = copies.iter().map(|(_, target)| target.len()).sum();
         if len_bytes == 0 {
             return Ok(());
         }
         let staging = Staging::of(self);
-        if let [(Bytes::Slice(slice), target)] = copies
+        if let [(SourceBytes::Slice(slice), target)] = copies
             && len_bytes <= staging.small_bytes()
         {
             return staging.upload_small(self.core(), slice, target);
@@ -311,12 +313,15 @@ impl Stream {
         host_function::refuse_inside()?;
         let (mut buffers, mut rest) = (Vec::with_capacity(sources.len()), sources);
         while let Some(first) = rest.first() {
-            let is_page_locked = matches!(first.bytes, Bytes::PageLocked(..));
-            let (block, others) = rest.split_at(if is_page_locked { followed_by(rest) } else { fit_in_a_block(rest) });
-            let (ranges, len) =
-                if is_page_locked { span(block) } else { layout::<u8>(block.iter().map(HostSource::len_bytes))? };
+            let is_page_locked = matches!(first.bytes, SourceBytes::PageLocked(..));
+            let group_len = if is_page_locked { neighbor_count(rest) } else { packed_count(rest) };
+            let (group, others) = rest.split_at(group_len);
+            let (ranges, len) = match is_page_locked {
+                true => neighbor_ranges(group),
+                false => layout::<u8>(group.iter().map(HostSource::len_bytes))?,
+            };
             let buffer = self.allocate::<u8>(len)?;
-            match block {
+            match group {
                 [_] => buffers.push(buffer),
                 _ => buffers.extend(buffer.split(ranges)?),
             }
@@ -380,15 +385,15 @@ impl Stream {
         host_function::refuse_inside()?;
         let (mut page_locked, mut staged) = (Vec::new(), Vec::new());
         for (source, target) in copies {
-            let (source, target) = (source.into().bytes(), target.into().to);
-            source.check_beside(self.core())?;
-            same_lengths::<T>(source.len(), target.len_bytes())?;
+            let (source, target) = (source.into().bytes(), target.into().bytes);
+            source.check_same_device(self.core())?;
+            check_len_bytes::<T>(source.len(), target.len_bytes())?;
             match target {
-                To::Buffer(buffer) if buffer.kind() == MemoryKind::PageLocked => {
-                    page_locked.push(Down { source, buffer })
+                TargetBytes::Buffer(buffer) if buffer.kind() == MemoryKind::PageLocked => {
+                    page_locked.push(PageLockedDownload { source, buffer })
                 }
-                To::Buffer(buffer) => staged.push((source, buffer.bytes_mut()?)),
-                To::Slice(slice) => staged.push((source, slice)),
+                TargetBytes::Buffer(buffer) => staged.push((source, buffer.bytes_mut()?)),
+                TargetBytes::Slice(slice) => staged.push((source, slice)),
             }
         }
         self.download_page_locked(&mut page_locked)?;
@@ -420,17 +425,17 @@ impl Stream {
 
 /// How many of the first sources are packed into one block. A source that is longer than a block gets a block of its
 /// own.
-fn fit_in_a_block(sources: &[HostSource<'_>]) -> usize {
+fn packed_count(sources: &[HostSource<'_>]) -> usize {
     let mut end = 0_usize;
     let fits = |source: &&HostSource<'_>| {
         end = end.next_multiple_of(packed::ALIGN).saturating_add(source.len_bytes());
-        end <= BLOCK && !matches!(source.bytes, Bytes::PageLocked(..))
+        end <= MAX_BLOCK && !matches!(source.bytes, SourceBytes::PageLocked(..))
     };
     sources.iter().take_while(fits).count().max(1)
 }
 
 /// How many of the first sources are neighboring parts of one page-locked buffer, which move in one copy.
-fn followed_by(sources: &[HostSource<'_>]) -> usize {
+fn neighbor_count(sources: &[HostSource<'_>]) -> usize {
     let follows = |pair: &[HostSource<'_>]| {
         pair[0].bytes.whole().zip(pair[1].bytes.whole()).is_some_and(|(this, next)| this.is_followed_by(next))
     };
@@ -439,7 +444,7 @@ fn followed_by(sources: &[HostSource<'_>]) -> usize {
 
 /// The ranges of neighboring sources relative to the start of the first, and the length of all of them with their
 /// gaps.
-fn span(sources: &[HostSource<'_>]) -> (Vec<Range<usize>>, usize) {
+fn neighbor_ranges(sources: &[HostSource<'_>]) -> (Vec<Range<usize>>, usize) {
     let start = |source: &HostSource<'_>| source.bytes.whole().map_or(0, |buffer| buffer.as_ptr().addr().get());
     let range = |source: &HostSource<'_>| {
         let start = start(source) - start(&sources[0]);
@@ -450,19 +455,19 @@ fn span(sources: &[HostSource<'_>]) -> (Vec<Range<usize>>, usize) {
     (ranges, len)
 }
 
-fn start_of(source: &Bytes<'_>, plan: &mut Plan) -> Result<Start> {
+fn start_of(source: &SourceBytes<'_>, plan: &mut Plan) -> Result<Start> {
     Ok(match source {
-        Bytes::Slice(slice) => Start::Memory(slice.as_ptr().cast_mut()),
-        Bytes::PageLocked(buffer, range) => Start::Memory(buffer.bytes()[range.clone()].as_ptr().cast_mut()),
-        Bytes::File(file, range) => Start::File(plan.add_file(file)?, range.start),
+        SourceBytes::Slice(slice) => Start::Memory(slice.as_ptr().cast_mut()),
+        SourceBytes::PageLocked(buffer, range) => Start::Memory(buffer.bytes()[range.clone()].as_ptr().cast_mut()),
+        SourceBytes::File(file, range) => Start::File(plan.add_file(file)?, range.start),
     })
 }
 
 /// An error unless both lengths are equal. The error counts elements if both are whole numbers of elements, else
 /// bytes.
-fn same_lengths<T: DeviceCopy>(source_bytes: usize, target_bytes: usize) -> Result<()> {
+fn check_len_bytes<T: DeviceCopy>(source_bytes: usize, target_bytes: usize) -> Result<()> {
     let unit = size_of::<T>();
     let are_whole = source_bytes.is_multiple_of(unit) && target_bytes.is_multiple_of(unit);
     let unit = if are_whole { unit } else { 1 };
-    same_length(source_bytes / unit, target_bytes / unit)
+    check_same_length(source_bytes / unit, target_bytes / unit)
 }

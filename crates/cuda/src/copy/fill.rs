@@ -26,7 +26,7 @@ impl Stream {
     /// ```
     pub fn fill<'a, T: DeviceCopy>(&self, target: impl Into<DeviceViewMut<'a, T>>, value: T) -> Result<()> {
         let target = target.into();
-        target.check_beside(self.core())?;
+        target.check_same_device(self.core())?;
         if target.is_empty() {
             return Ok(());
         }

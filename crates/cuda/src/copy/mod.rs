@@ -40,6 +40,6 @@ pub use self::{
 };
 use crate::error::{Error, Result};
 
-fn same_length(source_len: usize, target_len: usize) -> Result<()> {
+fn check_same_length(source_len: usize, target_len: usize) -> Result<()> {
     if source_len == target_len { Ok(()) } else { Err(Error::Length { source_len, target_len }) }
 }

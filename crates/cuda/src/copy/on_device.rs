@@ -1,6 +1,6 @@
 //! Copies on a device, and from one device to another.
 
-use super::same_length;
+use super::check_same_length;
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     device_copy::DeviceCopy,
@@ -38,7 +38,7 @@ impl Stream {
         target: impl Into<DeviceViewMut<'a, u8>>,
     ) -> Result<()> {
         let target = target.into();
-        target.check_beside(self.core())?;
+        target.check_same_device(self.core())?;
         let (to, len_bytes) = (target.address(), target.len_bytes());
         if len_bytes == 0 {
             return Ok(());
@@ -75,17 +75,17 @@ impl Stream {
         target: impl Into<DeviceViewMut<'b, T>>,
     ) -> Result<()> {
         let (source, target) = (source.into(), target.into());
-        target.check_beside(self.core())?;
-        self.core().check_knows(source.home(), OnDevice::Buffer)?;
-        same_length(source.len(), target.len())?;
+        target.check_same_device(self.core())?;
+        self.core().check_same_family(source.home(), OnDevice::Buffer)?;
+        check_same_length(source.len(), target.len())?;
         let (from, to, len_bytes) = (source.address(), target.address(), source.len_bytes());
         if len_bytes == 0 {
             return Ok(());
         }
         let peer = source.home().driver().context();
-        let is_here = source.home().is_beside(self.core());
+        let is_same_device = source.home().is_same_device(self.core());
         let queued = self.core().enqueue_on_device(&[source.access(), target.access()], |driver, stream| {
-            if is_here {
+            if is_same_device {
                 // SAFETY: the lengths are equal (checked), and `enqueue` orders both ends.
                 unsafe { driver.copy_on_device(stream, to, from, len_bytes) }
             } else {

@@ -11,7 +11,7 @@ use crate::{
     ticket::{InUse, Refused, Ticket},
 };
 
-use super::{InRows, same_length};
+use super::{InRows, check_same_length};
 
 /// Host memory that a copy can own and read: [`Pinned`], which nobody else can write while the copy owns it, and
 /// [`Frozen`], which nobody can write at all.
@@ -76,13 +76,13 @@ impl Stream {
         let (len, from) = (source.len(), source.as_ptr().cast());
         let fits = match rows {
             Some([device, host]) => host.check_against(len, device, target.len()),
-            None => same_length(len, target.len()),
+            None => check_same_length(len, target.len()),
         };
-        if let Err(error) = fits.and_then(|()| target.check_beside(self.core())) {
-            return Err(Refused::before(error, source));
+        if let Err(error) = fits.and_then(|()| target.check_same_device(self.core())) {
+            return Err(Refused::not_queued(error, source));
         }
         if target.is_empty() || rows.is_some_and(|[device, _]| device.is_empty()) {
-            return Ok(Ticket::over(source));
+            return Ok(Ticket::completed(source));
         }
         let len_bytes = len * size_of::<S::DeviceCopy>();
         let source = InUse::new(source, len_bytes);
@@ -138,13 +138,13 @@ impl Stream {
         let InRows { view: source, rows } = source.into();
         let fits = match rows {
             Some([device, host]) => device.check_against(source.len(), host, target.len()),
-            None => same_length(source.len(), target.len()),
+            None => check_same_length(source.len(), target.len()),
         };
-        if let Err(error) = fits.and_then(|()| source.check_beside(self.core())) {
-            return Err(Refused::before(error, target));
+        if let Err(error) = fits.and_then(|()| source.check_same_device(self.core())) {
+            return Err(Refused::not_queued(error, target));
         }
         if source.is_empty() || rows.is_some_and(|[device, _]| device.is_empty()) {
-            return Ok(Ticket::over(target.into_pinned()));
+            return Ok(Ticket::completed(target.into_pinned()));
         }
         let len_bytes = target.len() * size_of::<T>();
         let mut target = target.into_pinned();

@@ -73,8 +73,8 @@ pub(super) fn layout<T: DeviceCopy>(lens: impl Iterator<Item = usize>) -> Result
     let mut ranges = Vec::with_capacity(lens.size_hint().0);
     for len in lens {
         let start = end.checked_next_multiple_of(step);
-        let placed = start.and_then(|start| Some(start..start.checked_add(len)?));
-        let Some(range) = placed else { return Err(Error::TooLong { len, element: element_size::<T>() }) };
+        let range = start.and_then(|start| Some(start..start.checked_add(len)?));
+        let Some(range) = range else { return Err(Error::TooLong { len, element: element_size::<T>() }) };
         end = range.end;
         ranges.push(range);
     }

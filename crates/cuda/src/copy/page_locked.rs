@@ -25,14 +25,14 @@ use crate::{
 };
 
 /// A copy to a device. The range is as long as the target.
-pub(super) struct Up<'a> {
+pub(super) struct PageLockedUpload<'a> {
     pub(super) buffer: &'a HostBuffer,
     pub(super) range: Range<usize>,
     pub(super) target: DeviceViewMut<'a, u8>,
 }
 
 /// A copy from a device to a whole buffer. The buffer is as long as the source.
-pub(super) struct Down<'a> {
+pub(super) struct PageLockedDownload<'a> {
     pub(super) source: DeviceView<'a, u8>,
     pub(super) buffer: &'a mut HostBuffer,
 }
@@ -46,7 +46,7 @@ struct Run {
 
 impl Stream {
     /// Queues the copies as one unit of work, with one event behind it.
-    pub(super) fn upload_page_locked(&self, copies: &[Up<'_>]) -> Result<()> {
+    pub(super) fn upload_page_locked(&self, copies: &[PageLockedUpload<'_>]) -> Result<()> {
         let total = copies.iter().map(|copy| copy.range.len()).sum();
         if total == 0 {
             return Ok(());
@@ -54,7 +54,8 @@ impl Stream {
         copies.iter().for_each(|copy| copy.buffer.wait_for_writers());
         self.core().note_upload();
         let accesses: Vec<_> = copies.iter().map(|copy| copy.target.access()).collect();
-        let runs = runs(copies.iter().map(Up::run), |at| copies[at].is_one_with(&copies[at + 1]));
+        let each = copies.iter().map(PageLockedUpload::run);
+        let runs = runs(each, |at| copies[at].can_join(&copies[at + 1]));
         let queued = self.core().enqueue(&accesses, |driver, stream| {
             runs.iter().try_for_each(|run| {
                 // SAFETY: the ranges are in their buffers and as long as the targets (checked by `upload_each`),
@@ -75,7 +76,7 @@ impl Stream {
     }
 
     /// Queues the copies as one unit of work, with one event behind it.
-    pub(super) fn download_page_locked(&self, copies: &mut [Down<'_>]) -> Result<()> {
+    pub(super) fn download_page_locked(&self, copies: &mut [PageLockedDownload<'_>]) -> Result<()> {
         let total = copies.iter().map(|copy| copy.source.len()).sum();
         let mut starts = Vec::with_capacity(copies.len());
         for copy in &mut *copies {
@@ -86,7 +87,8 @@ impl Stream {
         }
         self.core().note_download();
         let accesses: Vec<_> = copies.iter().map(|copy| copy.source.access()).collect();
-        let runs = runs(copies.iter().zip(&starts).map(Down::run), |at| copies[at].is_one_with(&copies[at + 1]));
+        let each = copies.iter().zip(&starts).map(PageLockedDownload::run);
+        let runs = runs(each, |at| copies[at].can_join(&copies[at + 1]));
         let queued = self.core().enqueue(&accesses, |driver, stream| {
             runs.iter().try_for_each(|run| {
                 // SAFETY: the lengths are equal (checked by `download_each`), and `enqueue` orders the sources.
@@ -104,31 +106,31 @@ impl Stream {
     }
 }
 
-impl Up<'_> {
+impl PageLockedUpload<'_> {
     fn run(&self) -> Run {
         let host = start(self.buffer).cast_mut().wrapping_add(self.range.start);
         Run { host, device: self.target.address(), len_bytes: self.range.len() }
     }
 
     /// Whether one copy can move both.
-    fn is_one_with(&self, next: &Self) -> bool {
+    fn can_join(&self, next: &Self) -> bool {
         let is_whole = |copy: &Self| copy.range.len() == copy.buffer.len_bytes();
         is_whole(self)
             && is_whole(next)
             && self.target.is_followed_by(&next.target)
-            && lie_alike([self.buffer, next.buffer], [self.target.address(), next.target.address()])
+            && have_equal_distance([self.buffer, next.buffer], [self.target.address(), next.target.address()])
     }
 }
 
-impl Down<'_> {
+impl PageLockedDownload<'_> {
     fn run((copy, &host): (&Self, &*mut u8)) -> Run {
         Run { host, device: copy.source.address(), len_bytes: copy.source.len() }
     }
 
     /// Whether one copy can move both.
-    fn is_one_with(&self, next: &Self) -> bool {
+    fn can_join(&self, next: &Self) -> bool {
         self.source.is_followed_by(&next.source)
-            && lie_alike([self.buffer, next.buffer], [self.source.address(), next.source.address()])
+            && have_equal_distance([self.buffer, next.buffer], [self.source.address(), next.source.address()])
     }
 }
 
@@ -137,17 +139,19 @@ fn start(buffer: &HostBuffer) -> *const u8 {
 }
 
 /// Whether `next` follows `this` on the host, at the same distance as `to` follows `from` on the device.
-fn lie_alike([this, next]: [&HostBuffer; 2], [from, to]: [Address; 2]) -> bool {
+fn have_equal_distance([this, next]: [&HostBuffer; 2], [from, to]: [Address; 2]) -> bool {
     this.is_followed_by(next) && (start(next).addr() - start(this).addr()) as u64 == to.0 - from.0
 }
 
-/// Joins each copy with the next one where `is_one` of its index says that they can be one. Called before anything is
-/// queued: reading a buffer's address reports an access to the sanitizer, which may panic.
-fn runs(copies: impl Iterator<Item = Run>, is_one: impl Fn(usize) -> bool) -> Vec<Run> {
+/// Joins each copy with the next one where `can_join` of its index is true. Called before anything is queued: reading
+/// a buffer's address reports an access to the sanitizer, which may panic.
+fn runs(copies: impl Iterator<Item = Run>, can_join: impl Fn(usize) -> bool) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for (at, copy) in copies.enumerate() {
         match runs.last_mut() {
-            Some(last) if is_one(at - 1) => last.len_bytes = (copy.device.0 - last.device.0) as usize + copy.len_bytes,
+            Some(last) if can_join(at - 1) => {
+                last.len_bytes = (copy.device.0 - last.device.0) as usize + copy.len_bytes;
+            }
             _ => runs.push(copy),
         }
     }
@@ -170,20 +174,20 @@ impl Fence {
         len_bytes: usize,
     ) -> (Option<Arc<Self>>, Result<()>) {
         let error = match queued {
-            Err(Unqueued::No(error)) => return (None, Err(error)),
-            Err(Unqueued::Unknown(failure)) => failure.into(),
+            Err(Unqueued::NotQueued(error)) => return (None, Err(error)),
+            Err(Unqueued::MaybeQueued(failure)) => failure.into(),
             Ok(()) => match Recorded::new(stream, EventTiming::Untimed) {
-                Ok(recorded) => return (Some(Self::of(Some(Arc::new(recorded)), len_bytes)), Ok(())),
+                Ok(recorded) => return (Some(Self::new(Some(Arc::new(recorded)), len_bytes)), Ok(())),
                 Err(error) => error,
             },
         };
-        let Err(failure) = stream.prove_idle() else { return (None, Err(error)) };
+        let Err(failure) = stream.wait_until_idle() else { return (None, Err(error)) };
         let leaked = ByteSize(len_bytes as u64);
-        stream.shared().leaked.count(len_bytes);
-        (Some(Self::of(None, len_bytes)), Err(Error::Lost { leaked, failure }))
+        stream.shared().leaked.add(len_bytes);
+        (Some(Self::new(None, len_bytes)), Err(Error::Lost { leaked, failure }))
     }
 
-    fn of(recorded: Option<Arc<Recorded>>, len_bytes: usize) -> Arc<Self> {
+    fn new(recorded: Option<Arc<Recorded>>, len_bytes: usize) -> Arc<Self> {
         let lost = AtomicBool::new(recorded.is_none());
         Arc::new(Self { recorded, lost, len_bytes })
     }
@@ -200,8 +204,8 @@ impl Completion for Fence {
         if !self.may_wait() {
             return;
         }
-        if recorded.prove().is_err() && !self.lost.swap(true, Ordering::AcqRel) {
-            recorded.stream().shared().leaked.count(self.len_bytes);
+        if recorded.wait_with_fallback().is_err() && !self.lost.swap(true, Ordering::AcqRel) {
+            recorded.stream().shared().leaked.add(self.len_bytes);
         }
     }
 
@@ -212,9 +216,9 @@ impl Completion for Fence {
     fn keep(&self, block: Abandoned) -> Result<(), Abandoned> {
         if let (Some(recorded), true) = (&self.recorded, host_function::is_inside()) {
             let recorded = recorded.clone();
-            host_function::outside(move || match recorded.prove() {
-                Ok(()) => block.give_back(),
-                Err(_) => recorded.stream().shared().leaked.count(block.len_bytes()),
+            host_function::run_or_defer(move || match recorded.wait_with_fallback() {
+                Ok(()) => block.free(),
+                Err(_) => recorded.stream().shared().leaked.add(block.len_bytes()),
             });
             return Ok(());
         }
@@ -222,14 +226,14 @@ impl Completion for Fence {
             return Err(block);
         };
         let (stream, len_bytes) = (recorded.stream(), block.len_bytes());
-        let Some(room) = MAX_DROPPED.checked_sub(len_bytes) else { return Err(block) };
+        let Some(max_bytes) = MAX_DROPPED_BYTES.checked_sub(len_bytes) else { return Err(block) };
         // A new event, behind all work that was queued since the copy: the copy's own event is shared with other
         // buffers.
-        let Ok(behind) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
+        let Ok(event) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
         stream.device().core().release_finished_buffers_too();
         let dropped = stream.device().core().dropped();
-        dropped.wait_down_to(stream.shared(), room);
-        dropped.defer(behind, Box::new(DroppedBuffer(block)));
+        dropped.wait_down_to(stream.shared(), max_bytes);
+        dropped.defer(event, Box::new(DroppedBuffer(block)));
         Ok(())
     }
 
@@ -240,7 +244,7 @@ impl Completion for Fence {
 
 /// The most bytes of dropped host buffers that wait for the device. With a lower limit, the pool would hand out a
 /// buffer again while its bytes are still in a processor's caches, from which the device reads at half the speed.
-const MAX_DROPPED: usize = 48 << 20;
+const MAX_DROPPED_BYTES: usize = 48 << 20;
 
 /// A host buffer that was dropped without waiting.
 struct DroppedBuffer(Abandoned);
@@ -250,7 +254,7 @@ impl DeferredDrop for DroppedBuffer {
         self.0.len_bytes()
     }
 
-    fn give_back(self: Box<Self>) {
-        self.0.give_back();
+    fn free(self: Box<Self>) {
+        self.0.free();
     }
 }

@@ -1,6 +1,6 @@
 //! Copies of strided rows: parts of matrices, and images inside larger ones.
 
-use super::same_length;
+use super::check_same_length;
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     device_copy::DeviceCopy,
@@ -53,8 +53,8 @@ impl RowLayout {
     pub(super) fn check_against(self, source_len: usize, target: RowLayout, target_len: usize) -> Result<()> {
         self.check(source_len)?;
         target.check(target_len)?;
-        same_length(self.rows, target.rows)?;
-        same_length(self.width, target.width)
+        check_same_length(self.rows, target.rows)?;
+        check_same_length(self.width, target.width)
     }
 
     pub(super) fn copy<T>(self, from: End, target: RowLayout, to: End) -> Copy2d {
@@ -124,8 +124,8 @@ impl Stream {
     ) -> Result<()> {
         let (source, target) = (source.into(), target.into());
         source_rows.check_against(source.len(), target_rows, target.len())?;
-        source.check_beside(self.core())?;
-        target.check_beside(self.core())?;
+        source.check_same_device(self.core())?;
+        target.check_same_device(self.core())?;
         if source_rows.is_empty() {
             return Ok(());
         }

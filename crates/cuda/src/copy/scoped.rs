@@ -2,7 +2,7 @@
 
 use std::{cell::Cell, marker::PhantomData, process};
 
-use super::same_length;
+use super::check_same_length;
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     device_copy::DeviceCopy,
@@ -126,8 +126,8 @@ impl<'env> Scope<'_, 'env> {
         let _here = sanitize::here();
         let target = target.into();
         let stream = self.stream.core();
-        target.check_beside(stream)?;
-        same_length(source.len(), target.len())?;
+        target.check_same_device(stream)?;
+        check_same_length(source.len(), target.len())?;
         let len_bytes = target.len_bytes();
         if len_bytes == 0 {
             return Ok(());
@@ -155,8 +155,8 @@ impl<'env> Scope<'_, 'env> {
         let _here = sanitize::here();
         let source = source.into();
         let stream = self.stream.core();
-        source.check_beside(stream)?;
-        same_length(source.len(), target.len())?;
+        source.check_same_device(stream)?;
+        check_same_length(source.len(), target.len())?;
         let len_bytes = source.len_bytes();
         if len_bytes == 0 {
             return Ok(());
@@ -185,8 +185,8 @@ impl Drop for WaitsAtEnd<'_> {
         }
         let stream = self.stream.core();
         let done = match Recorded::new(stream, EventTiming::Untimed) {
-            Ok(recorded) => recorded.prove(),
-            Err(_) => stream.prove_idle(),
+            Ok(recorded) => recorded.wait_with_fallback(),
+            Err(_) => stream.wait_until_idle(),
         };
         if let Err(failure) = done {
             eprintln!("the device cannot say whether it is done with memory borrowed by `Stream::scope`: {failure}");

@@ -53,7 +53,7 @@ calls! {
     CanAccessPeer = "cuDeviceCanAccessPeer",
     EnablePeer = "cuCtxEnablePeerAccess",
     Copy2d = "cuMemcpy2DAsync",
-    Fill = "cuMemsetAsync",
+    Fill = "cuMemsetD8Async",
     CallHost = "cuLaunchHostFunc",
     LoadModule = "cuModuleLoadDataEx",
     UnloadModule = "cuModuleUnload",

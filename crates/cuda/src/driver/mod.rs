@@ -13,7 +13,7 @@ use std::{
     ptr::NonNull,
 };
 
-pub(crate) use self::outside::Outside;
+pub(crate) use self::outside::{GuardedDriver, forwarded_methods};
 pub use self::{
     call::{Call, Failure, Result, Status},
     types::{

@@ -30,7 +30,7 @@ const MAX_BYTES: u64 = 64 << 20; // of one kernel's code
 /// # Examples
 /// Run a program once to write an archive for each kind of GPU, and include the archive from then on:
 /// ```no_run
-/// use pagelock_cuda::{Device, KernelArchive, bring_kernels, software::Config};
+/// use pagelock_cuda::{Device, KernelArchive, load_kernel_archive, software::Config};
 ///
 /// let mut archive = KernelArchive::default();
 /// for capability in [(8, 0), (9, 0)] {
@@ -45,7 +45,7 @@ const MAX_BYTES: u64 = 64 << 20; // of one kernel's code
 ///
 /// # const KERNELS: &[u8] = &[]; // static KERNELS: &[u8] = include_bytes!("kernels.bin");
 /// // SAFETY: it was written as above.
-/// unsafe { bring_kernels(KERNELS) }?;
+/// unsafe { load_kernel_archive(KERNELS) }?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,43 +59,44 @@ pub struct KernelArchive {
 /// # Examples
 /// ```
 /// let origins = pagelock_cuda::kernel_origins();
-/// println!("{} brought along, {} kept on disk, {} compiled", origins.brought, origins.kept, origins.compiled);
+/// println!("{} from archives, {} from the cache", origins.from_archive, origins.from_cache);
+/// println!("{} compiled", origins.compiled);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KernelOrigins {
-    /// From the archives given to [`bring_kernels`].
-    pub brought: usize,
+    /// From the archives given to [`load_kernel_archive`].
+    pub from_archive: usize,
     /// From the cache on disk.
-    pub kept: usize,
+    pub from_cache: usize,
     /// From the compiler.
     pub compiled: usize,
 }
 
 static ORIGINS: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
-/// The archives given to [`bring_kernels`].
-static BROUGHT: RwLock<Vec<Brought<'static>>> = RwLock::new(Vec::new());
+/// The archives given to [`load_kernel_archive`].
+static LOADED: RwLock<Vec<LoadedArchive<'static>>> = RwLock::new(Vec::new());
 
 /// The kernels recorded so far, while [`KernelArchive::record`] runs.
 static RECORD: Mutex<Option<BTreeMap<String, Vec<u8>>>> = Mutex::new(None);
 
-struct Brought<'a> {
+struct LoadedArchive<'a> {
     capabilities: Vec<(u32, u32)>,
     codes: BTreeMap<&'a str, &'a [u8]>,
 }
 
 /// The number of this process's kernels so far by the origin of their code, on all devices.
 pub fn kernel_origins() -> KernelOrigins {
-    let [brought, kept, compiled] = ORIGINS.each_ref().map(|count| count.load(Relaxed));
-    KernelOrigins { brought, kept, compiled }
+    let [from_archive, from_cache, compiled] = ORIGINS.each_ref().map(|count| count.load(Relaxed));
+    KernelOrigins { from_archive, from_cache, compiled }
 }
 
 #[derive(Clone, Copy)]
 pub(super) enum KernelOrigin {
-    Brought,
-    Kept,
-    Compiled,
+    Archive,
+    Cache,
+    Compiler,
 }
 
 /// Counts a kernel by its origin, and records its code if a recording is in progress.
@@ -115,11 +116,11 @@ impl KernelArchive {
     pub fn record<E>(&mut self, capability: (u32, u32), work: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let record = || RECORD.lock().unwrap_or_else(PoisonError::into_inner);
         *record() = Some(BTreeMap::new());
-        let done = catch_unwind(AssertUnwindSafe(work)); // after a panic, too, nothing is recorded any more
-        let made = record().take();
-        done.unwrap_or_else(|panic| resume_unwind(panic))?;
+        let result = catch_unwind(AssertUnwindSafe(work)); // after a panic, too, nothing is recorded any more
+        let recorded = record().take();
+        result.unwrap_or_else(|panic| resume_unwind(panic))?;
         self.capabilities.push(capability);
-        self.codes.extend(made.unwrap_or_default());
+        self.codes.extend(recorded.unwrap_or_default());
         Ok(())
     }
 
@@ -133,7 +134,7 @@ impl KernelArchive {
         self.codes.is_empty()
     }
 
-    /// The archive as bytes for [`bring_kernels`].
+    /// The archive as bytes for [`load_kernel_archive`].
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = FORMAT.to_vec();
         let number = |bytes: &mut Vec<u8>, number: usize| bytes.extend((number as u32).to_le_bytes());
@@ -165,10 +166,10 @@ impl KernelArchive {
 ///
 /// # Safety
 /// The bytes are those of a [`KernelArchive`], as [`KernelArchive::to_bytes`] made them.
-pub unsafe fn bring_kernels(bytes: &'static [u8]) -> Result<usize> {
-    let brought = Brought::read(bytes).ok_or(Error::NoArchive { len_bytes: bytes.len() })?;
-    let count = brought.codes.len();
-    BROUGHT.write().unwrap_or_else(PoisonError::into_inner).push(brought);
+pub unsafe fn load_kernel_archive(bytes: &'static [u8]) -> Result<usize> {
+    let archive = LoadedArchive::read(bytes).ok_or(Error::NoArchive { len_bytes: bytes.len() })?;
+    let count = archive.codes.len();
+    LOADED.write().unwrap_or_else(PoisonError::into_inner).push(archive);
     Ok(count)
 }
 
@@ -179,17 +180,17 @@ pub(super) fn find(
     (major, minor): (u32, u32),
     key: impl Fn(&KernelSource, (u32, u32)) -> String,
 ) -> Option<(String, Vec<u8>)> {
-    let all = BROUGHT.read().unwrap_or_else(PoisonError::into_inner);
-    all.iter().find_map(|brought| {
-        let serves = |&&(other, least): &&(u32, u32)| other == major && least <= minor;
-        let nearest = brought.capabilities.iter().filter(serves).max()?;
+    let all = LOADED.read().unwrap_or_else(PoisonError::into_inner);
+    all.iter().find_map(|archive| {
+        let is_compatible = |&&(other, least): &&(u32, u32)| other == major && least <= minor;
+        let nearest = archive.capabilities.iter().filter(is_compatible).max()?;
         let key = key(source, *nearest);
-        let code = inflated(brought.codes.get(&*key)?)?;
+        let code = inflate(archive.codes.get(&*key)?)?;
         Some((key, code))
     })
 }
 
-fn inflated(code: &[u8]) -> Option<Vec<u8>> {
+fn inflate(code: &[u8]) -> Option<Vec<u8>> {
     let mut inflated = Vec::new();
     DeflateDecoder::new(code).take(MAX_BYTES + 1).read_to_end(&mut inflated).ok()?;
     (inflated.len() as u64 <= MAX_BYTES).then_some(inflated)
@@ -197,16 +198,16 @@ fn inflated(code: &[u8]) -> Option<Vec<u8>> {
 
 /// Unpacks all kernels of an archive, and returns their number; `None` if the bytes are not an archive.
 pub(crate) fn unpack_all(bytes: &[u8]) -> Option<usize> {
-    let brought = Brought::read(bytes)?;
-    Some(brought.codes.values().filter_map(|code| inflated(code)).count())
+    let archive = LoadedArchive::read(bytes)?;
+    Some(archive.codes.values().filter_map(|code| inflate(code)).count())
 }
 
-impl<'a> Brought<'a> {
+impl<'a> LoadedArchive<'a> {
     fn read(bytes: &'a [u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(FORMAT)?;
         let mut take = |len: usize| {
-            let (taken, behind) = rest.split_at_checked(len)?;
-            rest = behind;
+            let (taken, remainder) = rest.split_at_checked(len)?;
+            rest = remainder;
             Some(taken)
         };
         let number = |bytes: &[u8]| Some(u32::from_le_bytes(bytes.try_into().ok()?));
@@ -237,10 +238,10 @@ mod tests {
     }
 
     /// Leaks a copy of the bytes, in a list where leak checkers see a reference to it.
-    fn kept(bytes: &[u8]) -> &'static [u8] {
-        static KEPT: Mutex<Vec<&[u8]>> = Mutex::new(Vec::new());
+    fn leaked(bytes: &[u8]) -> &'static [u8] {
+        static LEAKED: Mutex<Vec<&[u8]>> = Mutex::new(Vec::new());
         let bytes: &[u8] = bytes.to_vec().leak();
-        KEPT.lock().unwrap().push(bytes);
+        LEAKED.lock().unwrap().push(bytes);
         bytes
     }
 
@@ -248,9 +249,9 @@ mod tests {
     fn what_was_written_is_read() {
         let bytes = archive().to_bytes();
         assert!(bytes.len() < 200, "a thousand equal bytes take few");
-        let brought = Brought::read(kept(&bytes)).unwrap();
-        assert_eq!(brought.capabilities, [(8, 0), (9, 0)]);
-        let read = brought.codes.iter().map(|(key, code)| (key.to_string(), inflated(code).unwrap()));
+        let loaded = LoadedArchive::read(leaked(&bytes)).unwrap();
+        assert_eq!(loaded.capabilities, [(8, 0), (9, 0)]);
+        let read = loaded.codes.iter().map(|(key, code)| (key.to_string(), inflate(code).unwrap()));
         assert_eq!(read.collect::<BTreeMap<_, _>>(), archive().codes);
     }
 
@@ -258,11 +259,11 @@ mod tests {
     fn a_part_of_an_archive_or_more_than_one_is_refused() {
         let bytes = archive().to_bytes();
         for len in 0..bytes.len() {
-            assert!(Brought::read(kept(&bytes[..len])).is_none(), "{len} of {} bytes", bytes.len());
+            assert!(LoadedArchive::read(leaked(&bytes[..len])).is_none(), "{len} of {} bytes", bytes.len());
         }
-        assert!(Brought::read(kept(&[&bytes[..], &[0]].concat())).is_none());
+        assert!(LoadedArchive::read(leaked(&[&bytes[..], &[0]].concat())).is_none());
         // SAFETY: bytes that are not an archive are refused.
-        let refused = unsafe { bring_kernels(b"something else") }.unwrap_err();
+        let refused = unsafe { load_kernel_archive(b"something else") }.unwrap_err();
         assert_eq!(
             refused.to_string(),
             "these 14 bytes are not a complete kernel archive: write it again with `KernelArchive::to_bytes`"
@@ -276,7 +277,7 @@ mod tests {
         let codes = [("text 80", vec![80]), ("text 86", vec![86])].map(|(key, code)| (key.to_owned(), code));
         let archive = KernelArchive { capabilities: vec![(8, 0), (8, 6)], codes: codes.into() };
         // SAFETY: it is an archive; nobody loads its code.
-        unsafe { bring_kernels(kept(&archive.to_bytes())) }.unwrap();
+        unsafe { load_kernel_archive(leaked(&archive.to_bytes())) }.unwrap();
 
         let found = |capability| find(&source, capability, key).map(|(_, code)| code[0]);
 

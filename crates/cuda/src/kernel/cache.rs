@@ -19,20 +19,20 @@ impl KernelCache {
         Ok(Self { files: UserCache::of_user("kernels", "PAGELOCK_KERNEL_CACHE")? })
     }
 
-    /// The cached code of that source for that architecture, or else the code that `make` returns, which is cached.
+    /// The cached code of that source for that architecture, or else the code that `compile` returns, which is cached.
     pub(super) fn get<E>(
         &self,
         source: &KernelSource,
         architecture: &str,
-        make: impl FnOnce() -> Result<Vec<u8>, E>,
+        compile: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Vec<u8>, E> {
         let key = key(source, architecture);
         if let Some(found) = self.files.read(&key, MAX_BYTES) {
             return Ok(found);
         }
-        let made = make()?;
-        let _ = self.files.write(&key, &made);
-        Ok(made)
+        let code = compile()?;
+        let _ = self.files.write(&key, &code);
+        Ok(code)
     }
 }
 

@@ -18,14 +18,15 @@ use crate::error::{Error, Result};
 /// [`Error::NoCompiler`] lists the places that were searched for NVRTC, and what to install; [`Error::Compile`] has
 /// the compiler's log, with the lines of the source that it names; [`Error::CacheVariable`].
 pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<Vec<u8>> {
-    if let Some((key, code)) = archive::find(source, compute_capability, |source, at| key(source, &architecture(at))) {
-        archive::note(&key, &code, KernelOrigin::Brought);
+    let key_for = |source: &KernelSource, capability| key(source, &architecture(capability));
+    if let Some((key, code)) = archive::find(source, compute_capability, key_for) {
+        archive::note(&key, &code, KernelOrigin::Archive);
         return Ok(code);
     }
     let architecture = architecture(compute_capability);
-    let mut origin = KernelOrigin::Kept;
+    let mut origin = KernelOrigin::Cache;
     let code = KernelCache::of_user()?.get(source, &architecture, || {
-        origin = KernelOrigin::Compiled;
+        origin = KernelOrigin::Compiler;
         compile_now(source, &architecture)
     })?;
     archive::note(&key(source, &architecture), &code, origin);
@@ -59,11 +60,12 @@ fn compile_now(source: &KernelSource, architecture: &str) -> Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::nvrtc::SPEC;
 
     const HOPPER: &str = "sm_90";
 
     /// Whether there is a compiler. Prints the reason if there is none.
-    fn is_there() -> bool {
+    fn has_compiler() -> bool {
         match compiler_version() {
             Ok(_) => true,
             Err(missing) => {
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn source_becomes_code_for_the_architecture() {
-        if !is_there() {
+        if !has_compiler() {
             return;
         }
         let text = "extern \"C\" __global__ void set(float* y) { y[threadIdx.x] = VALUE; }";
@@ -85,7 +87,7 @@ mod tests {
 
     #[test]
     fn an_error_shows_the_line() {
-        if !is_there() {
+        if !has_compiler() {
             return;
         }
         let text = "extern \"C\" __global__ void set(float* y) {\n    y[0] = nothing;\n}";
@@ -102,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_architecture_that_does_not_exist_is_an_error() {
-        if !is_there() {
+        if !has_compiler() {
             return;
         }
         let error = compile_now(&KernelSource::new("a.cu", ""), "sm_1").unwrap_err().to_string();
@@ -111,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_zero_byte_in_the_source_is_an_error() {
-        if !is_there() {
+        if !has_compiler() {
             return;
         }
         let error = compile_now(&KernelSource::new("a.cu", "a\0b"), HOPPER).unwrap_err().to_string();
@@ -120,9 +122,12 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_said_with_where_it_was_looked_for() {
-        let missing = crate::CompilerAbsence::NoLibrary {
+        let missing = crate::LibraryAbsence::NoLibrary {
+            library: SPEC.name,
             names: "libnvrtc.so.13, libnvrtc.so".to_owned(),
             folders: vec!["/opt/cuda/lib64".to_owned(), "/venv/nvidia/cu13/lib".to_owned()],
+            install: SPEC.install,
+            variable: SPEC.variable,
         };
         assert_eq!(
             Error::NoCompiler(missing).to_string(),

@@ -21,11 +21,11 @@ use crate::{
 pub const MAX_ARGUMENTS: usize = 24;
 
 const MAX_EARLY_BLOCKS: u64 = 1024;
-const ALWAYS_SHARED: u32 = 48 << 10; // needs no attribute
-const MAX_SHARED: u32 = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+const DEFAULT_SHARED_BYTES: u32 = 48 << 10; // needs no attribute
+const MAX_SHARED_ATTRIBUTE: u32 = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 /// A list with one entry per argument, on the stack.
-pub(super) type List<T> = ArrayVec<T, MAX_ARGUMENTS>;
+pub(super) type ArgumentList<T> = ArrayVec<T, MAX_ARGUMENTS>;
 
 /// A kernel, without the types of its parameters. Cheap to clone.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub struct KernelFunction {
     handle: FunctionHandle,
     name: Arc<str>,
     sizes: Option<Box<[usize]>>, // of the parameters, if the driver knows them
-    waits: bool,                 // whether it executes `griddepcontrol.wait`; see `that_waits`
+    is_dependent: bool,          // whether it executes `griddepcontrol.wait`; see `with_dependent_launch`
     repeats: Arc<Repeats>,
 }
 
@@ -66,10 +66,10 @@ impl Argument<'_> {
         }
     }
 
-    fn check_beside(&self, stream: &Stream) -> Result<()> {
+    fn check_same_device(&self, stream: &Stream) -> Result<()> {
         match self {
-            Argument::Read(view) => view.check_beside(stream.core()),
-            Argument::Write(view) => view.check_beside(stream.core()),
+            Argument::Read(view) => view.check_same_device(stream.core()),
+            Argument::Write(view) => view.check_same_device(stream.core()),
             Argument::Value(_) => Ok(()),
         }
     }
@@ -85,8 +85,8 @@ impl Argument<'_> {
 
 /// The kind of work that is queued before a launch.
 #[derive(Clone, Copy)]
-enum Behind {
-    Anything,
+enum Predecessor {
+    Any,
     LongWork,
 }
 
@@ -99,7 +99,7 @@ impl KernelModule {
         let handle = self.find(name)?;
         let sizes = self.parameter_sizes(handle)?.map(Vec::into_boxed_slice);
         let (device, repeats) = (self.device().clone(), Arc::new(Repeats::new(self.device().clone(), handle)));
-        Ok(KernelFunction { device, handle, name: name.into(), sizes, waits: false, repeats })
+        Ok(KernelFunction { device, handle, name: name.into(), sizes, is_dependent: false, repeats })
     }
 }
 
@@ -121,16 +121,16 @@ impl KernelFunction {
     /// # Safety
     /// If `__CUDA_ARCH__` is 900 or more, the kernel executes `griddepcontrol.wait` before it touches memory.
     #[must_use]
-    pub unsafe fn that_waits(self) -> Self {
-        let waits = self.device.properties().compute_capability >= (9, 0);
-        Self { waits, ..self }
+    pub unsafe fn with_dependent_launch(self) -> Self {
+        let is_dependent = self.device.properties().compute_capability >= (9, 0);
+        Self { is_dependent, ..self }
     }
 
     /// Whether to start early. Larger grids gain nothing: their waiting blocks would take the place of blocks of the
     /// kernel before them.
     fn start(&self, launch: &Launch) -> Start {
         let blocks: u64 = launch.grid.iter().map(|&blocks| u64::from(blocks)).product();
-        if self.waits && blocks <= MAX_EARLY_BLOCKS { Start::Early } else { Start::InTurn }
+        if self.is_dependent && blocks <= MAX_EARLY_BLOCKS { Start::Early } else { Start::InTurn }
     }
 
     /// Launches the kernel, and returns at once. After some launches of one size it becomes a graph, as with
@@ -149,7 +149,7 @@ impl KernelFunction {
     /// grid, it reads only elements of the buffers, writes only to those of [`Argument::Write`], and ends.
     pub unsafe fn launch(&self, stream: &Stream, launch: Launch, arguments: &[Argument<'_>]) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.queue(stream, launch, arguments, Behind::Anything) }
+        unsafe { self.enqueue(stream, launch, arguments, Predecessor::Any) }
     }
 
     /// Like [`launch`](Self::launch), for a kernel that is queued behind work which keeps the device busy for longer
@@ -171,31 +171,38 @@ impl KernelFunction {
         arguments: &[Argument<'_>],
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.queue(stream, launch, arguments, Behind::LongWork) }
+        unsafe { self.enqueue(stream, launch, arguments, Predecessor::LongWork) }
     }
 
     /// # Safety
     /// As [`launch`](Self::launch).
-    unsafe fn queue(&self, stream: &Stream, launch: Launch, arguments: &[Argument<'_>], behind: Behind) -> Result<()> {
+    unsafe fn enqueue(
+        &self,
+        stream: &Stream,
+        launch: Launch,
+        arguments: &[Argument<'_>],
+        predecessor: Predecessor,
+    ) -> Result<()> {
         assert!(arguments.len() <= MAX_ARGUMENTS, "{} arguments for `{}`", arguments.len(), self.name);
         self.check_sizes(arguments.iter().map(Argument::size))?;
         self.check_launch(stream, &launch)?;
-        arguments.iter().try_for_each(|argument| argument.check_beside(stream))?;
+        arguments.iter().try_for_each(|argument| argument.check_same_device(stream))?;
         if launch.grid.contains(&0) {
             return Ok(());
         }
-        self.allow_shared(launch.shared_bytes)?;
+        self.allow_shared_bytes(launch.shared_bytes)?;
         // Filled in place, since `collect` would copy the whole lists.
-        let (mut addresses, mut pointers, mut accesses) = (List::new(), List::new(), List::new());
+        let (mut addresses, mut pointers) = (ArgumentList::new(), ArgumentList::new());
+        let mut accesses = ArgumentList::new();
         addresses.extend(arguments.iter().map(Argument::address));
         pointers.extend(arguments.iter().zip(&addresses).map(|(argument, address)| match argument {
             Argument::Value(bytes) => bytes.as_ptr().cast_mut().cast::<c_void>(),
             Argument::Read(_) | Argument::Write(_) => ptr::from_ref(address).cast_mut().cast(),
         }));
         accesses.extend(arguments.iter().filter_map(Argument::access));
-        let number = match behind {
-            Behind::Anything => stream.core().number_unless_capturing(),
-            Behind::LongWork => None,
+        let number = match predecessor {
+            Predecessor::Any => stream.core().id_unless_capturing(),
+            Predecessor::LongWork => None,
         };
         let start = self.start(&launch);
         let queued = stream.core().enqueue_on_device(&accesses, |driver, stream| {
@@ -219,7 +226,7 @@ impl KernelFunction {
 
     /// An error if stream and kernel are on different devices, or if a block has no threads or too many.
     fn check_launch(&self, stream: &Stream, launch: &Launch) -> Result<()> {
-        stream.core().check_is_of(self.device.core().shared(), OnDevice::Kernel)?;
+        stream.core().check_device(self.device.core().shared(), OnDevice::Kernel)?;
         let most = self.device.properties().max_threads_per_block;
         let threads = launch.block.iter().fold(1, |threads: u64, &more| threads.saturating_mul(more.into()));
         if threads == 0 || threads > most.into() {
@@ -229,22 +236,22 @@ impl KernelFunction {
     }
 
     /// Allows the kernel's blocks `bytes` of shared memory, if that is more than every kernel may use.
-    fn allow_shared(&self, bytes: u32) -> Result<()> {
-        if bytes <= ALWAYS_SHARED {
+    fn allow_shared_bytes(&self, bytes: u32) -> Result<()> {
+        if bytes <= DEFAULT_SHARED_BYTES {
             return Ok(());
         }
         host_function::refuse_inside()?;
         let driver = &self.device.core().shared().driver;
         // SAFETY: the function's module is loaded.
-        let allowed = || unsafe { driver.function_attribute(self.handle, MAX_SHARED) };
-        if allowed()? >= bytes as i32 {
+        let allowed_bytes = || unsafe { driver.function_attribute(self.handle, MAX_SHARED_ATTRIBUTE) };
+        if allowed_bytes()? >= bytes as i32 {
             return Ok(());
         }
         // All launches of the kernel share the attribute, so it is only raised.
-        let _raising = self.device.core().modules().lock();
-        if allowed()? < bytes as i32 {
+        let _lock = self.device.core().modules().lock();
+        if allowed_bytes()? < bytes as i32 {
             // SAFETY: the function's module is loaded.
-            unsafe { driver.set_function_attribute(self.handle, MAX_SHARED, bytes as i32) }?;
+            unsafe { driver.set_function_attribute(self.handle, MAX_SHARED_ATTRIBUTE, bytes as i32) }?;
         }
         Ok(())
     }

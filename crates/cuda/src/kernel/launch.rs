@@ -95,10 +95,10 @@ impl<S: Signature> Kernel<S> {
     /// # Errors
     /// [`Error::Driver`].
     pub fn filling(&self, len: usize, threads: u32) -> Result<Launch> {
-        let at_once = self.blocks_per_multiprocessor(threads, 0)?.max(1);
-        let at_once = at_once.saturating_mul(self.function.device().properties().multiprocessors);
+        let resident_blocks = self.blocks_per_multiprocessor(threads, 0)?.max(1);
+        let resident_blocks = resident_blocks.saturating_mul(self.function.device().properties().multiprocessors);
         let covering = Launch::covering(len, threads);
-        Ok(Launch { grid: [covering.grid[0].min(at_once), 1, 1], ..covering })
+        Ok(Launch { grid: [covering.grid[0].min(resident_blocks), 1, 1], ..covering })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Kernels: CUDA C++ beside the Rust that launches it, compiled at run time for the device of the machine.
 //!
-//! - `source.rs`: the source and its options; `compiler.rs` and `nvrtc.rs`: the compiler; `find.rs`: finds NVRTC;
+//! - `source.rs`: the source and its options; `compiler.rs` and `nvrtc.rs`: the compiler;
 //! - `archive.rs`: compiled kernels that come with the program; `cache.rs`: compiled kernels on disk, so that each is
 //!   compiled once;
 //! - `module.rs`: compiled code on a device; `function.rs`: one of its kernels, and how it is launched;
@@ -14,7 +14,6 @@
 mod archive;
 mod cache;
 mod compiler;
-mod find;
 mod function;
 mod launch;
 mod module;
@@ -25,7 +24,7 @@ mod source;
 
 pub(crate) use self::{archive::unpack_all, module::Modules};
 pub use self::{
-    archive::{KernelArchive, KernelOrigins, bring_kernels, kernel_origins},
+    archive::{KernelArchive, KernelOrigins, kernel_origins, load_kernel_archive},
     compiler::{compile, compiler_version},
     function::{Argument, KernelFunction, MAX_ARGUMENTS},
     launch::{Kernel, Launch},

@@ -72,7 +72,7 @@ impl Device {
     pub fn compile(&self, source: &KernelSource) -> Result<KernelModule> {
         let image = compile(source, self.properties().compute_capability)?;
         // SAFETY: the image is NVRTC's output, either new or from the cache, which checks a hash, or from an archive,
-        // for which the caller of `bring_kernels` vouched.
+        // for which the caller of `load_kernel_archive` vouched.
         unsafe { self.load(source.name(), image) }
     }
 

@@ -1,7 +1,5 @@
-//! NVRTC's functions, looked up once by name, and the library that has them.
-//!
-//! They are declared here for the reason that `driver/cuda/api.rs` gives. If the dynamic linker does not find the
-//! library, it is loaded by its path. It stays loaded until the process exits.
+//! NVRTC's functions, looked up once by name, and the library that has them, which stays loaded until the process
+//! exits.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int},
@@ -10,33 +8,24 @@ use std::{
     sync::OnceLock,
 };
 
-use libloading::Library;
-
-use super::find;
-use crate::error::CompilerAbsence;
+use crate::{
+    error::{Error, LibraryAbsence},
+    library::load::{LibrarySpec, functions},
+};
 
 type Program = *mut std::ffi::c_void;
 
-macro_rules! functions {
-    ($($field:ident = $symbol:literal ($($argument:ty),*);)*) => {
-        struct Api { $($field: unsafe extern "C" fn($($argument),*) -> c_int,)* }
-
-        impl Api {
-            fn load(library: &Library) -> Result<Self, CompilerAbsence> {
-                $(
-                    // SAFETY: NVRTC's header declares the function with these types.
-                    let symbol = unsafe {
-                        library.get::<unsafe extern "C" fn($($argument),*) -> c_int>(concat!($symbol, "\0").as_bytes())
-                    };
-                    let $field = *symbol.map_err(|_| CompilerAbsence::NoSymbol { name: $symbol })?;
-                )*
-                Ok(Self { $($field),* })
-            }
-        }
-    };
-}
+pub(super) const SPEC: LibrarySpec = LibrarySpec {
+    name: "NVRTC to compile kernels",
+    files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+    variable: "PAGELOCK_NVRTC",
+    package_folders: &["nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib"],
+    install: "install the CUDA toolkit or `pip install nvidia-cuda-nvrtc`",
+    dependencies: &["libnvrtc-builtins.so"],
+};
 
 functions! {
+    "NVRTC";
     version = "nvrtcVersion" (*mut c_int, *mut c_int);
     create = "nvrtcCreateProgram" (
         *mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
@@ -63,49 +52,26 @@ pub(super) struct Rejected {
 }
 
 /// The library, found and loaded at the first call.
-pub(super) fn nvrtc() -> Result<&'static Nvrtc, CompilerAbsence> {
-    static NVRTC: OnceLock<Result<Nvrtc, CompilerAbsence>> = OnceLock::new();
-    NVRTC.get_or_init(start).as_ref().map_err(CompilerAbsence::clone)
+pub(super) fn nvrtc() -> Result<&'static Nvrtc, Error> {
+    static NVRTC: OnceLock<Result<Nvrtc, LibraryAbsence>> = OnceLock::new();
+    NVRTC.get_or_init(start).as_ref().map_err(|absence| Error::NoCompiler(absence.clone()))
 }
 
-fn start() -> Result<Nvrtc, CompilerAbsence> {
-    let (library, path) = open()?;
+fn start() -> Result<Nvrtc, LibraryAbsence> {
+    let (library, path) = SPEC.open()?;
     let api = Api::load(&library)?;
     std::mem::forget(library); // its functions are used until the process exits
     let (mut major, mut minor) = (0, 0);
     // SAFETY: writes two local numbers.
     unsafe { (api.version)(&mut major, &mut minor) };
-    let headers = find::headers(&path);
-    Ok(Nvrtc { api, version: (major.unsigned_abs(), minor.unsigned_abs()), headers })
+    Ok(Nvrtc { api, version: (major.unsigned_abs(), minor.unsigned_abs()), headers: headers(&path) })
 }
 
-/// Opens the library in the folder that `PAGELOCK_NVRTC` names. If the variable is not set, opens the library that
-/// the dynamic linker finds, else one in the usual folders.
-fn open() -> Result<(Library, PathBuf), CompilerAbsence> {
-    let names = || find::NAMES.join(", ");
-    if let Some(folder) = std::env::var_os("PAGELOCK_NVRTC").filter(|folder| !folder.is_empty()) {
-        let (folder, names) = (Path::new(&folder), names());
-        return open_in(folder)
-            .ok_or_else(|| CompilerAbsence::NotInFolder { folder: folder.display().to_string(), names });
-    }
-    let folders = find::folders();
-    let linked = find::NAMES.iter().find_map(|name| Some((load(Path::new(name))?, PathBuf::from(name))));
-    linked.or_else(|| folders.iter().find_map(|folder| open_in(folder))).ok_or_else(|| CompilerAbsence::NoLibrary {
-        names: names(),
-        folders: folders.iter().map(|folder| folder.display().to_string()).collect(),
-    })
-}
-
-fn open_in(folder: &Path) -> Option<(Library, PathBuf)> {
-    let (library, needs) = find::in_folder(folder)?;
-    // NVRTC loads these by name, and the dynamic linker finds libraries that are loaded already.
-    needs.iter().filter_map(|path| load(path)).for_each(std::mem::forget);
-    Some((load(&library)?, library))
-}
-
-fn load(path: &Path) -> Option<Library> {
-    // SAFETY: NVIDIA's library, whose initializers have no preconditions.
-    unsafe { Library::new(path) }.ok()
+/// The folder of CUDA's headers, such as `cuda_fp16.h`, that belongs to a library.
+fn headers(library: &Path) -> Vec<PathBuf> {
+    let near = library.ancestors().skip(2).take(3).map(|above| above.join("include"));
+    let usual = [PathBuf::from("/usr/local/cuda/include")];
+    near.chain(usual).find(|folder| folder.join("cuda_fp16.h").is_file()).into_iter().collect()
 }
 
 impl Nvrtc {
@@ -182,4 +148,15 @@ impl Drop for OpenProgram<'_> {
 
 fn c_string(text: &str) -> Result<CString, Rejected> {
     CString::new(text).map_err(|_| Rejected { status: 0, log: "the source has a zero byte".to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_without_headers_has_none() {
+        let found = headers(Path::new("/nowhere/lib/libnvrtc.so.13"));
+        assert!(!found.iter().any(|folder| folder.starts_with("/nowhere")), "{found:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::function::{Argument, List};
+use super::function::{Argument, ArgumentList};
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
     device_copy::DeviceCopy,
@@ -21,7 +21,7 @@ pub struct Write<T: DeviceCopy>(PhantomData<T>);
 pub trait Signature: sealed::LowerAll + 'static {}
 
 pub(super) mod sealed {
-    use super::super::function::{Argument, List};
+    use super::super::function::{Argument, ArgumentList};
 
     /// How one argument is passed.
     pub trait Lower: 'static {
@@ -42,7 +42,7 @@ pub(super) mod sealed {
         const SIZES: &'static [usize];
 
         /// The untyped arguments.
-        fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> List<Argument<'a>>;
+        fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> ArgumentList<Argument<'a>>;
     }
 }
 
@@ -93,7 +93,7 @@ macro_rules! tuples {
             type Arguments<'a> = ($($P::Argument<'a>,)*);
             const SIZES: &'static [usize] = &[$($P::SIZE),*];
 
-            fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> List<Argument<'a>> {
+            fn lower<'a>(arguments: &'a mut Self::Arguments<'_>) -> ArgumentList<Argument<'a>> {
                 #[allow(non_snake_case, reason = "named after their parameters")]
                 let ($($P,)*) = arguments;
                 [$($P::lower($P)),*].into_iter().collect()

@@ -2,14 +2,15 @@
 //! toolkits and of Python packages.
 
 use std::{
+    collections::HashSet,
     env, fs,
     path::{Path, PathBuf},
 };
 
-/// Folders that may have a library but are unknown to the dynamic linker, the likeliest first: the one that
-/// `variable` names, those of toolkits, and the folders `in_packages` of Python's packages.
-pub(crate) fn folders(variable: &str, in_packages: &[&str]) -> Vec<PathBuf> {
-    let mut folders: Vec<PathBuf> = env::var_os(variable).map(PathBuf::from).into_iter().collect();
+/// Folders that may have a library but are unknown to the dynamic linker, the likeliest first: those of toolkits, and
+/// the folders `package_folders` of Python's packages.
+pub(super) fn folders(package_folders: &[&str]) -> Vec<PathBuf> {
+    let mut folders = Vec::new();
     let toolkits = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(env::var_os).map(PathBuf::from);
     let toolkits = toolkits.chain(matching(Path::new("/usr/local"), "cuda"));
     for toolkit in toolkits {
@@ -17,10 +18,10 @@ pub(crate) fn folders(variable: &str, in_packages: &[&str]) -> Vec<PathBuf> {
         folders.push(toolkit.join("targets/x86_64-linux/lib"));
     }
     for packages in python_packages() {
-        folders.extend(in_packages.iter().map(|folder| packages.join(folder)));
+        folders.extend(package_folders.iter().map(|folder| packages.join(folder)));
     }
-    folders.retain(|folder| folder.is_dir());
-    folders.dedup();
+    let mut distinct = HashSet::new();
+    folders.retain(|folder: &PathBuf| folder.is_dir() && distinct.insert(folder.clone()));
     folders
 }
 
@@ -44,7 +45,7 @@ fn python_packages() -> Vec<PathBuf> {
 
 /// The entries of a folder whose names begin with `start`, in reverse alphabetical order, which mostly puts the
 /// newest version first.
-pub(crate) fn matching(folder: &Path, start: &str) -> Vec<PathBuf> {
+pub(super) fn matching(folder: &Path, start: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> =
         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start)).map(|e| e.path()).collect();

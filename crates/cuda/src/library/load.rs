@@ -8,27 +8,31 @@ use super::find;
 use crate::error::LibraryAbsence;
 
 /// A library and the places to search for it.
-pub(super) struct Wanted {
-    pub(super) name: &'static str,
+pub(crate) struct LibrarySpec {
+    /// The name in errors.
+    pub(crate) name: &'static str,
     /// The names of its files, the newest first.
-    pub(super) files: &'static [&'static str],
+    pub(crate) files: &'static [&'static str],
     /// The environment variable that names its folder.
-    pub(super) variable: &'static str,
+    pub(crate) variable: &'static str,
     /// Folders of Python's packages that may have it.
-    pub(super) in_packages: &'static [&'static str],
+    pub(crate) package_folders: &'static [&'static str],
     /// How to install it.
-    pub(super) install: &'static str,
+    pub(crate) install: &'static str,
+    /// The starts of the names of libraries beside it that it loads by name.
+    pub(crate) dependencies: &'static [&'static str],
 }
 
-impl Wanted {
+impl LibrarySpec {
     /// Opens the library in the folder that the variable names. If the variable is not set, opens the library that
-    /// the dynamic linker finds, else one in the usual folders.
-    pub(super) fn open(&self) -> Result<Library, LibraryAbsence> {
+    /// the dynamic linker finds, else one in the usual folders. Returns the library and its path, which is only a
+    /// file name if the dynamic linker found it.
+    pub(crate) fn open(&self) -> Result<(Library, PathBuf), LibraryAbsence> {
         if let Some(folder) = std::env::var_os(self.variable).filter(|folder| !folder.is_empty()) {
             return self.open_chosen(Path::new(&folder));
         }
-        let folders = find::folders(self.variable, self.in_packages);
-        let linked = self.files.iter().find_map(|file| load(Path::new(file)));
+        let folders = find::folders(self.package_folders);
+        let linked = self.files.iter().find_map(|file| load(PathBuf::from(file)));
         let found = linked.or_else(|| folders.iter().find_map(|folder| self.open_in(folder)));
         found.ok_or_else(|| LibraryAbsence::NoLibrary {
             library: self.name,
@@ -41,7 +45,7 @@ impl Wanted {
 
     /// Opens the library in the folder that the variable names. No other folder is searched, since the user chose
     /// this one.
-    fn open_chosen(&self, folder: &Path) -> Result<Library, LibraryAbsence> {
+    fn open_chosen(&self, folder: &Path) -> Result<(Library, PathBuf), LibraryAbsence> {
         self.open_in(folder).ok_or_else(|| LibraryAbsence::NotInFolder {
             library: self.name,
             names: self.files.join(", "),
@@ -50,16 +54,25 @@ impl Wanted {
         })
     }
 
-    fn open_in(&self, folder: &Path) -> Option<Library> {
-        let files = self.files.iter().map(|file| folder.join(file));
-        let mut there: Vec<PathBuf> = files.filter(|path| path.is_file()).collect();
-        there.drain(..).find_map(|path| load(&path))
+    fn open_in(&self, folder: &Path) -> Option<(Library, PathBuf)> {
+        self.files.iter().map(|file| folder.join(file)).filter(|path| path.is_file()).find_map(|path| {
+            self.load_dependencies(folder);
+            load(path)
+        })
+    }
+
+    /// Loads the dependencies in this folder. When the library loads them by name, the dynamic linker finds those that
+    /// are loaded already.
+    fn load_dependencies(&self, folder: &Path) {
+        let paths = self.dependencies.iter().flat_map(|start| find::matching(folder, start));
+        paths.filter(|path| path.is_file()).filter_map(load).for_each(std::mem::forget);
     }
 }
 
-fn load(path: &Path) -> Option<Library> {
+fn load(path: PathBuf) -> Option<(Library, PathBuf)> {
     // SAFETY: NVIDIA's library, whose initializers have no preconditions.
-    unsafe { Library::new(path) }.ok()
+    let library = unsafe { Library::new(&path) }.ok()?;
+    Some((library, path))
 }
 
 /// Declares a table of a library's functions, looked up once by name. All return a status as a plain C integer.
@@ -84,7 +97,7 @@ macro_rules! functions {
         }
     };
 }
-pub(super) use functions;
+pub(crate) use functions;
 
 #[cfg(test)]
 mod tests {
@@ -92,10 +105,16 @@ mod tests {
 
     #[test]
     fn a_folder_of_the_environment_without_the_library_is_an_error_that_names_it() {
-        let files = &["libnot_there.so.2", "libnot_there.so.1"];
-        let wanted = Wanted { name: "notlib", files, variable: "PAGELOCK_NOTLIB", in_packages: &[], install: "" };
+        let spec = LibrarySpec {
+            name: "notlib",
+            files: &["libnot_there.so.2", "libnot_there.so.1"],
+            variable: "PAGELOCK_NOTLIB",
+            package_folders: &[],
+            install: "",
+            dependencies: &[],
+        };
         assert_eq!(
-            wanted.open_chosen(Path::new("/nowhere")).unwrap_err().to_string(),
+            spec.open_chosen(Path::new("/nowhere")).unwrap_err().to_string(),
             "no notlib: $PAGELOCK_NOTLIB is `/nowhere`, but none of libnot_there.so.2, libnot_there.so.1 can be loaded \
              from there; name the library's folder, or unset the variable"
         );

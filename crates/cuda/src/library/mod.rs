@@ -5,14 +5,14 @@
 //! The algorithm is the library's first proposal for these sizes, which is the same in every run on one kind of
 //! device, unless the fastest is requested ([`Choice`]).
 //!
-//! - `find.rs`: the folders that are searched for libraries; `load.rs`: loads a library and its functions;
+//! - `find.rs`: the folders that are searched for libraries; `load.rs`: loads a library and its functions, also NVRTC;
+//! - `work.rs`: handles, cached plans, and how work is queued;
 //! - `blas/`: matrix products; `dnn/`: convolutions and attention.
-
-pub(crate) mod find;
 
 mod blas;
 mod dnn;
-mod load;
+mod find;
+pub(crate) mod load;
 mod work;
 
 pub use self::{

@@ -1,14 +1,21 @@
-//! Code for all libraries: handles, refusals, and how their work is queued.
+//! Code for all libraries: handles, refusals, cached plans, and how their work is queued.
 
-use std::ffi::{c_int, c_void};
-use std::ptr;
+use std::{
+    collections::HashMap,
+    ffi::{c_int, c_void},
+    hash::Hash,
+    ptr,
+    sync::Arc,
+};
 
 use crate::{
+    buffer::DeviceBuffer,
     device::Device,
     driver::{Call, Failure, Status},
     error::{Error, LibraryAbsence, OnDevice, Result},
     host_function,
     stream::{Access, Stream},
+    sync::{Mutex, lock},
 };
 
 /// A handle of a library. It may be used by several threads at once only if the library allows that.
@@ -32,7 +39,7 @@ pub(super) struct Refusal {
     pub(super) status: c_int,
 }
 
-pub(super) fn done(call: &'static str, status: c_int) -> Result<(), Refusal> {
+pub(super) fn check_status(call: &'static str, status: c_int) -> Result<(), Refusal> {
     if status == 0 { Ok(()) } else { Err(Refusal { call, status }) }
 }
 
@@ -46,13 +53,13 @@ pub(super) fn make_current(device: &Device, library: &'static str) -> Result<()>
 }
 
 /// An error unless the stream belongs to the device for which the library was started.
-pub(super) fn check(device: &Device, stream: &Stream) -> Result<()> {
-    stream.core().check_is_of(device.core().shared(), OnDevice::Library)
+pub(super) fn check_device(device: &Device, stream: &Stream) -> Result<()> {
+    stream.core().check_device(device.core().shared(), OnDevice::Library)
 }
 
 /// Queues a library's work. `call` gets CUDA's stream and returns the library's status, which is the inner error
 /// unless it is 0.
-pub(super) fn queue(
+pub(super) fn enqueue(
     stream: &Stream,
     accesses: &[Access<'_>],
     call: impl FnOnce(*mut c_void) -> c_int,
@@ -67,4 +74,51 @@ pub(super) fn queue(
         return Ok(Err(status));
     }
     Ok(Ok(queued?))
+}
+
+/// The plans of a library, by key. A plan is used by one thread at a time.
+pub(super) struct PlanCache<K, P> {
+    plans: Mutex<HashMap<K, Result<Arc<Mutex<P>>, Refusal>>>, // guards the cached plans
+}
+
+impl<K: Eq + Hash, P> PlanCache<K, P> {
+    pub(super) fn new() -> Self {
+        Self { plans: Mutex::new(HashMap::new()) }
+    }
+
+    pub(super) fn contains(&self, key: &K) -> bool {
+        lock(&self.plans).contains_key(key)
+    }
+
+    /// The plan of this key, or the library's refusal. `make` makes the plan at its first use. It is never removed,
+    /// since graphs use the kernels that it has loaded.
+    pub(super) fn get(
+        &self,
+        key: K,
+        make: impl FnOnce() -> Result<Result<P, Refusal>>,
+    ) -> Result<Result<Arc<Mutex<P>>, Refusal>> {
+        if let Some(known) = lock(&self.plans).get(&key) {
+            return Ok(known.clone());
+        }
+        let plan = make()?.map(|plan| Arc::new(Mutex::new(plan)));
+        Ok(lock(&self.plans).entry(key).or_insert(plan).clone())
+    }
+}
+
+/// The plan, and scratch memory for it. If the memory cannot be allocated, the plan that `without_scratch` returns,
+/// which gets the error.
+pub(super) fn with_scratch<P>(
+    stream: &Stream,
+    plan: Arc<Mutex<P>>,
+    scratch_bytes: usize,
+    without_scratch: impl FnOnce(Error) -> Result<Arc<Mutex<P>>>,
+) -> Result<(Arc<Mutex<P>>, Option<DeviceBuffer<u8>>)> {
+    if scratch_bytes == 0 {
+        return Ok((plan, None));
+    }
+    match stream.allocate::<u8>(scratch_bytes) {
+        Ok(scratch) => Ok((plan, Some(scratch))),
+        Err(shortage @ (Error::OutOfMemory { .. } | Error::Memory(_))) => Ok((without_scratch(shortage)?, None)),
+        Err(other) => Err(other),
+    }
 }

@@ -33,7 +33,7 @@ impl PageLocker for DriverLocker {
     /// When a budget is exhausted, the requesting thread frees the memory of pools. Inside a host function, that is
     /// deferred.
     fn when_possible(&self, free: Box<dyn FnOnce() + Send>) {
-        host_function::outside(free);
+        host_function::run_or_defer(free);
     }
 }
 

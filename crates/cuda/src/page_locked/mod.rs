@@ -32,8 +32,8 @@ pub type PageLockedMemory = Counted<Pooled<Limited<PageLocked>>>;
 /// ```
 pub fn page_locked_budget() -> &'static Budget {
     static BUDGET: LazyLock<Budget> = LazyLock::new(|| {
-        let knob = "raise `page_locked_budget`, drop page-locked buffers, or copy from ordinary memory";
-        host_budget().child("page-locked", page_locked_ceiling().bytes).with_knob(knob)
+        let advice = "raise `page_locked_budget`, drop page-locked buffers, or copy from ordinary memory";
+        host_budget().child("page-locked", page_locked_ceiling().bytes).with_advice(advice)
     });
     &BUDGET
 }

@@ -65,6 +65,9 @@ impl<T: DeviceCopy> Pinned<T> {
     ///
     /// # Errors
     /// [`Error::NotPageLocked`].
+    ///
+    /// # Panics
+    /// If a device was lost during a copy that used the buffer.
     pub fn from_buffer(buffer: HostBuffer) -> Result<Self> {
         if buffer.kind() != MemoryKind::PageLocked {
             return Err(Error::NotPageLocked { kind: buffer.kind() });

@@ -15,7 +15,7 @@ pub(crate) struct BlockCache {
     pub(super) idle_bytes: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
-    pub(super) held: Tally,
+    pub(super) live_by_holder: Tally,
     pub(super) live_blocks: u64,
 }
 
@@ -38,7 +38,7 @@ impl BlockCache {
         Some(block)
     }
 
-    pub(super) fn keep(&mut self, block: PoolBlock) {
+    pub(super) fn insert(&mut self, block: PoolBlock) {
         self.idle_bytes += block.len_bytes as u64;
         let Some(class) = CLASSES.class_of(block.len_bytes) else { return self.large.push(block) };
         if self.by_class.is_empty() {
@@ -48,15 +48,15 @@ impl BlockCache {
     }
 
     /// Counts a block that a buffer uses from now on.
-    pub(super) fn note_given(&mut self, block: &PoolBlock) {
+    pub(super) fn note_allocated(&mut self, block: &PoolBlock) {
         self.live_blocks += 1;
-        self.held.add(block.holder, block.len_bytes as u64);
+        self.live_by_holder.add(block.holder, block.len_bytes as u64);
     }
 
     /// Counts a block that no buffer uses any more.
-    pub(super) fn note_back(&mut self, block: &PoolBlock) {
+    pub(super) fn note_freed(&mut self, block: &PoolBlock) {
         self.live_blocks -= 1;
-        self.held.sub(block.holder, block.len_bytes as u64);
+        self.live_by_holder.sub(block.holder, block.len_bytes as u64);
     }
 
     /// Removes all free blocks.

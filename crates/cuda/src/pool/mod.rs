@@ -75,21 +75,21 @@ fn rounded(len_bytes: usize) -> Option<usize> {
 pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: ByteSize) -> Result<PoolBlock> {
     let too_long = Error::TooLong { len: len_bytes / element.0.max(1) as usize, element };
     let rounded = rounded(len_bytes).ok_or(too_long)?;
-    let is_for_others = stream.keeps_for_others();
+    let is_reserved = stream.cache_is_reserved();
     let mut cache = lock(&stream.cache);
-    let kept = if is_for_others { None } else { cache.take(rounded) };
-    let block = match kept {
+    let cached = if is_reserved { None } else { cache.take(rounded) };
+    let block = match cached {
         Some(block) => {
             let block = PoolBlock { holder: Holder::current(), ..block };
             cache.hits += 1;
-            cache.note_given(&block);
+            cache.note_allocated(&block);
             block
         }
         None => {
             cache.misses += 1;
             drop(cache);
             let block = PoolBlock { holder: Holder::current(), ..miss(stream, rounded)? };
-            lock(&stream.cache).note_given(&block);
+            lock(&stream.cache).note_allocated(&block);
             block
         }
     };
@@ -98,44 +98,44 @@ pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: Byte
 }
 
 /// Puts the block of a dropped buffer into the stream's cache. The stream orders later uses of the block.
-pub(crate) fn keep(stream: &StreamCore, block: PoolBlock) {
+pub(crate) fn release(stream: &StreamCore, block: PoolBlock) {
     stream.shared().live.sub(block.len_bytes);
     let mut cache = lock(&stream.cache);
-    cache.note_back(&block);
-    cache.keep(PoolBlock { worked_on: stream.submitted(), ..block });
+    cache.note_freed(&block);
+    cache.insert(PoolBlock { last_use: stream.submitted(), ..block });
 }
 
 /// Leaks the block of a dropped buffer, which the device may still use.
 pub(crate) fn leak(stream: &StreamCore, block: PoolBlock) {
     stream.shared().live.sub(block.len_bytes);
-    lock(&stream.cache).note_back(&block);
+    lock(&stream.cache).note_freed(&block);
     block.leak();
 }
 
 #[cold]
 fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
     let device = stream.device();
-    if let Some(block) = device.take_done(stream, rounded) {
+    if let Some(block) = device.take_from_idle(stream, rounded) {
         return Ok(block);
     }
-    let refused = match make(stream, rounded) {
+    let refused = match allocate_segment(stream, rounded) {
         Err(refused) if is_shortage(&refused) => refused,
-        made => return made,
+        result => return result,
     };
-    if let Some(block) = device.take_waiting(stream, rounded) {
+    if let Some(block) = device.take_after_wait(stream, rounded) {
         return Ok(block);
     }
     let freed = device.trim()?;
-    if freed.0 == 0 { Err(refused) } else { make(stream, rounded) }
+    if freed.0 == 0 { Err(refused) } else { allocate_segment(stream, rounded) }
 }
 
 /// Allocates new blocks from the driver: returns one and caches the rest.
-fn make(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
-    let made = segment::new_blocks(stream.shared(), rounded).map_err(|error| explain(stream, rounded, error));
-    let mut blocks = made?;
+fn allocate_segment(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
+    let blocks = segment::new_blocks(stream.shared(), rounded);
+    let mut blocks = blocks.map_err(|error| explain(stream, rounded, error))?;
     let block = blocks.pop().unwrap_or_else(|| unreachable!("a segment has at least one block"));
     let mut cache = lock(&stream.cache);
-    blocks.into_iter().rev().for_each(|block| cache.keep(block));
+    blocks.into_iter().rev().for_each(|block| cache.insert(block));
     Ok(block)
 }
 
@@ -144,14 +144,14 @@ fn is_shortage(error: &Error) -> bool {
 }
 
 /// Adds the numbers of the pool, and the largest holders, to an error of the driver or the budget.
-fn explain(stream: &StreamCore, asked: usize, error: Error) -> Error {
+fn explain(stream: &StreamCore, len_bytes: usize, error: Error) -> Error {
     let shared = stream.shared();
     match error {
         Error::Driver(Failure { status: Status::OUT_OF_MEMORY, .. }) => {
             let info = shared.driver.memory_info();
             Error::OutOfMemory {
                 device: shared.ordinal,
-                asked: ByteSize(asked as u64),
+                asked: ByteSize(len_bytes as u64),
                 live: ByteSize(shared.live.bytes.load(Relaxed)),
                 reserved: shared.memory.used(),
                 free: info.map_or(ByteSize(0), |info| info.free),
@@ -186,7 +186,7 @@ impl Report for DeviceCore {
             pool.hits += cache.hits;
             pool.misses += cache.misses;
             blocks += cache.live_blocks;
-            held.extend(&cache.held);
+            held.extend(&cache.live_by_holder);
         });
         let name = format!("device {}", self.shared().ordinal);
         ResourceEntry::of_device(name, live.bytes.load(Relaxed), live.peak_bytes.load(Relaxed), blocks, &held, pool)
@@ -213,19 +213,19 @@ impl Device {
     /// ```
     pub fn holders(&self) -> Vec<Held> {
         let mut held = Tally::default();
-        self.core().each_cache(&mut |cache| held.extend(&cache.held));
+        self.core().each_cache(&mut |cache| held.extend(&cache.live_by_holder));
         held.holders()
     }
 
     /// A free block of another stream that is idle.
-    fn take_done(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
-        self.streams_beside(stream).into_iter().find_map(|other| {
+    fn take_from_idle(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
+        self.other_streams(stream).into_iter().find_map(|other| {
             let block = lock(&other.cache).take(rounded)?;
             // Queried after the block was taken: all uses of the block were queued before it came into the cache.
             match other.is_idle() {
-                Ok(true) => Some(PoolBlock { worked_on: 0, ..block }),
+                Ok(true) => Some(PoolBlock { last_use: 0, ..block }),
                 _ => {
-                    lock(&other.cache).keep(block);
+                    lock(&other.cache).insert(block);
                     None
                 }
             }
@@ -233,20 +233,20 @@ impl Device {
     }
 
     /// A free block of another stream, for which `stream` waits on the device.
-    fn take_waiting(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
-        self.streams_beside(stream).into_iter().find_map(|other| {
+    fn take_after_wait(&self, stream: &Arc<StreamCore>, rounded: usize) -> Option<PoolBlock> {
+        self.other_streams(stream).into_iter().find_map(|other| {
             let block = lock(&other.cache).take(rounded)?;
             match stream.order_after(&other, other.submitted()) {
-                Ok(()) => Some(PoolBlock { worked_on: stream.submitted(), ..block }),
+                Ok(()) => Some(PoolBlock { last_use: stream.submitted(), ..block }),
                 Err(_) => {
-                    lock(&other.cache).keep(block);
+                    lock(&other.cache).insert(block);
                     None
                 }
             }
         })
     }
 
-    fn streams_beside(&self, stream: &Arc<StreamCore>) -> Vec<Arc<StreamCore>> {
+    fn other_streams(&self, stream: &Arc<StreamCore>) -> Vec<Arc<StreamCore>> {
         let mut others = self.streams();
         others.retain(|other| !Arc::ptr_eq(other, stream) && !other.is_private());
         others
@@ -261,23 +261,24 @@ impl Device {
         host_function::refuse_inside()?;
         let mut streams = self.streams();
         streams.retain(|stream| !stream.is_private());
-        let kept: Vec<_> = streams.iter().map(|stream| lock(&stream.cache).take_all()).collect();
+        let cached: Vec<_> = streams.iter().map(|stream| lock(&stream.cache).take_all()).collect();
         let mut idle: HashMap<_, usize> = HashMap::new();
-        for block in kept.iter().flatten() {
+        for block in cached.iter().flatten() {
             *idle.entry(Arc::as_ptr(&block.segment)).or_default() += 1;
         }
         let mut freed = 0;
         let mut result = Ok(());
-        for (stream, blocks) in streams.iter().zip(kept) {
-            let is_whole = |block: &PoolBlock| PoolBlock::complete(idle[&Arc::as_ptr(&block.segment)], &block.segment);
+        for (stream, blocks) in streams.iter().zip(cached) {
+            let is_whole =
+                |PoolBlock { segment, .. }: &PoolBlock| PoolBlock::are_all_of(idle[&Arc::as_ptr(segment)], segment);
             let (whole, part): (Vec<_>, Vec<_>) = blocks.into_iter().partition(is_whole);
-            part.into_iter().for_each(|block| lock(&stream.cache).keep(block));
-            let keeps = whole.is_empty() || stream.is_capturing();
-            match if keeps { Ok(()) } else { stream.prove_idle() } {
-                Ok(()) if keeps => whole.into_iter().for_each(|block| lock(&stream.cache).keep(block)),
+            part.into_iter().for_each(|block| lock(&stream.cache).insert(block));
+            let stays_cached = whole.is_empty() || stream.is_capturing();
+            match if stays_cached { Ok(()) } else { stream.wait_until_idle() } {
+                Ok(()) if stays_cached => whole.into_iter().for_each(|block| lock(&stream.cache).insert(block)),
                 Ok(()) => freed += whole.iter().map(|block| block.len_bytes as u64).sum::<u64>(),
                 Err(failure) => {
-                    whole.into_iter().for_each(|block| lock(&stream.cache).keep(block));
+                    whole.into_iter().for_each(|block| lock(&stream.cache).insert(block));
                     result = Err(failure);
                 }
             }

@@ -22,18 +22,18 @@ pub(crate) struct PoolBlock {
     pub(crate) address: Address,
     pub(crate) len_bytes: usize,
     /// The number of the last work with which its stream may use the block for earlier owners; 0 for none.
-    pub(crate) worked_on: u64,
+    pub(crate) last_use: u64,
     pub(super) segment: Arc<Segment>,
     /// The holder for which it was last allocated.
     pub(super) holder: Holder,
 }
 
-const SEGMENT: usize = 2 << 20;
-const SMALLEST_SEGMENT: usize = 64 << 10;
-const BLOCKS: usize = 8; // blocks per segment that a segment length is chosen for, unless that exceeds `SEGMENT`
+const SEGMENT_BYTES: usize = 2 << 20;
+const MIN_SEGMENT_BYTES: usize = 64 << 10;
+const BLOCKS_PER_SEGMENT: usize = 8; // fewer if their bytes exceed `SEGMENT_BYTES`
 
 impl Segment {
-    fn take(shared: &Arc<DeviceShared>, len_bytes: usize) -> Result<Self> {
+    fn allocate(shared: &Arc<DeviceShared>, len_bytes: usize) -> Result<Self> {
         let charged = shared.memory.reserve(len_bytes as u64)?;
         let address = shared.driver.allocate(len_bytes)?;
         Ok(Self { shared: shared.clone(), address, len_bytes, _charged: charged })
@@ -45,20 +45,21 @@ impl Drop for Segment {
         // SAFETY: an allocation of this driver that is freed once; no longer used by the invariant of this file.
         let freed = unsafe { self.shared.driver.free(self.address) };
         if freed.is_err() {
-            self.shared.leaked.count(self.len_bytes);
+            self.shared.leaked.add(self.len_bytes);
         }
     }
 }
 
 /// A new segment, cut into blocks of that length.
 pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Result<Vec<PoolBlock>> {
-    let wanted = block_bytes.saturating_mul(BLOCKS).clamp(SMALLEST_SEGMENT, SEGMENT.max(block_bytes));
-    let count = (wanted / block_bytes).max(1);
-    let segment = Arc::new(Segment::take(shared, count * block_bytes)?);
+    let max_bytes = SEGMENT_BYTES.max(block_bytes);
+    let segment_bytes = block_bytes.saturating_mul(BLOCKS_PER_SEGMENT).clamp(MIN_SEGMENT_BYTES, max_bytes);
+    let count = (segment_bytes / block_bytes).max(1);
+    let segment = Arc::new(Segment::allocate(shared, count * block_bytes)?);
     let block = |index| PoolBlock {
         address: segment.address.offset(index * block_bytes),
         len_bytes: block_bytes,
-        worked_on: 0,
+        last_use: 0,
         segment: segment.clone(),
         holder: Holder::current(),
     };
@@ -67,13 +68,13 @@ pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Resu
 
 impl PoolBlock {
     /// Whether `blocks` is the number of all blocks of the segment.
-    pub(super) fn complete(blocks: usize, segment: &Arc<Segment>) -> bool {
+    pub(super) fn are_all_of(blocks: usize, segment: &Arc<Segment>) -> bool {
         Arc::strong_count(segment) == blocks
     }
 
     /// Leaks the block, because the device may still use it.
     pub(crate) fn leak(self) {
         let (shared, len_bytes) = (self.segment.shared.clone(), self.len_bytes);
-        shared.leaked.give_up(self, len_bytes);
+        shared.leaked.leak(self, len_bytes);
     }
 }

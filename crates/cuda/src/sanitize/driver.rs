@@ -12,6 +12,7 @@ use super::watch::{Flight, Memory, Watch};
 use crate::driver::{
     Address, Copy2d, Driver, End, EventHandle, EventTiming, Family, FunctionHandle, GraphHandle, HostFunction, Launch,
     MemoryInfo, ModuleHandle, Pattern, PreparedLaunch, Properties, Result, RunnableGraphHandle, Start, StreamHandle,
+    forwarded_methods,
 };
 
 /// See the head of the file.
@@ -29,21 +30,21 @@ impl Watched {
     ///
     /// # Safety
     /// As [`Driver::copy_to_host`]. `copy` queues the copy to rows with the given start and pitch.
-    unsafe fn copy_and_keep(
+    unsafe fn copy_twice(
         &self,
         stream: StreamHandle,
         memory: Memory,
         copy: impl Fn(*mut u8, usize) -> Result<()>,
     ) -> Result<()> {
-        let mut kept = self.watch.spare(memory.row_bytes * memory.rows);
-        let place = kept.as_ref().map(|kept| kept.as_ptr().as_ptr()); // early, since the watcher may panic
+        let mut spare = self.watch.spare(memory.row_bytes * memory.rows);
+        let spare_start = spare.as_ref().map(|spare| spare.as_ptr().as_ptr()); // early, since the watcher may panic
         // SAFETY: the caller's memory.
         let mut flight = unsafe { Flight::of_target(memory) };
         copy(memory.start, memory.pitch)?;
-        if place.is_some_and(|place| copy(place, memory.row_bytes).is_err()) {
-            mem::forget(kept.take()); // the copy may be queued all the same
+        if spare_start.is_some_and(|start| copy(start, memory.row_bytes).is_err()) {
+            mem::forget(spare.take()); // the copy may be queued all the same
         }
-        flight.expect(kept);
+        flight.expect(spare);
         self.watch.add(stream, flight);
         Ok(())
     }
@@ -51,7 +52,7 @@ impl Watched {
 
 /// Forwards calls that neither copy from or to the host nor show that copies are done.
 macro_rules! forward {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
+    ($($call:ident: fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
         fn $name(&self, $($argument: $type),*) -> $result {
             self.inner.$name($($argument),*)
         }
@@ -60,7 +61,7 @@ macro_rules! forward {
 
 /// Like `forward!`, for unsafe methods.
 macro_rules! forward_unsafe {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
+    ($($call:ident: fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
         unsafe fn $name(&self, $($argument: $type),*) -> $result {
             // SAFETY: the inner driver has the same contract, which the caller upholds.
             unsafe { self.inner.$name($($argument),*) }
@@ -70,56 +71,19 @@ macro_rules! forward_unsafe {
 
 // SAFETY: the inner driver keeps the promises of the trait.
 unsafe impl Driver for Watched {
-    forward! {
-        fn properties() -> &Properties;
-        fn memory_info() -> Result<MemoryInfo>;
-        fn can_access_peer(peer: u32) -> Result<bool>;
-        fn family() -> Family;
-        fn context() -> u64;
-        fn make_current() -> Result<()>;
-        fn allocate(len_bytes: usize) -> Result<Address>;
-        fn create_stream(priority: i32) -> Result<StreamHandle>;
-        fn create_event(timing: EventTiming) -> Result<EventHandle>;
+    fn properties(&self) -> &Properties {
+        self.inner.properties()
     }
 
-    forward_unsafe! {
-        fn enable_peer(peer: u64) -> Result<()>;
-        fn free(address: Address) -> Result<()>;
-        fn register(start: NonNull<u8>, len_bytes: usize) -> Result<()>;
-        fn unregister(start: NonNull<u8>) -> Result<()>;
-        fn destroy_stream(stream: StreamHandle) -> Result<()>;
-        fn wait_event(stream: StreamHandle, event: EventHandle) -> Result<()>;
-        fn destroy_event(event: EventHandle) -> Result<()>;
-        fn elapsed_ms(start: EventHandle, end: EventHandle) -> Result<f32>;
-        fn copy_on_device(stream: StreamHandle, to: Address, from: Address, len_bytes: usize) -> Result<()>;
-        fn copy_from_peer(stream: StreamHandle, to: Address, peer: u64, from: Address, len_bytes: usize) -> Result<()>;
-        fn fill(stream: StreamHandle, to: Address, pattern: Pattern, count: usize) -> Result<()>;
-        fn call_host(stream: StreamHandle, function: HostFunction, data: *mut c_void) -> Result<()>;
-        fn load_module(image: &[u8]) -> Result<ModuleHandle>;
-        fn unload_module(module: ModuleHandle) -> Result<()>;
-        fn function(module: ModuleHandle, name: &CStr) -> Result<FunctionHandle>;
-        fn parameter_size(function: FunctionHandle, index: usize) -> Result<Option<usize>>;
-        fn function_attribute(function: FunctionHandle, attribute: u32) -> Result<i32>;
-        fn set_function_attribute(function: FunctionHandle, attribute: u32, value: i32) -> Result<()>;
-        fn occupancy(function: FunctionHandle, threads: u32, shared_bytes: usize) -> Result<u32>;
-        fn launch(
-            stream: StreamHandle, function: FunctionHandle, launch: &Launch, start: Start, arguments: &mut [*mut c_void]
-        ) -> Result<()>;
-        fn begin_capture(stream: StreamHandle) -> Result<()>;
-        fn end_capture(stream: StreamHandle) -> Result<GraphHandle>;
-        fn destroy_graph(graph: GraphHandle) -> Result<()>;
-        fn instantiate(graph: GraphHandle) -> Result<RunnableGraphHandle>;
-        fn update_graph(runnable: RunnableGraphHandle, graph: GraphHandle) -> Result<bool>;
-        fn prepare_launch(
-            function: FunctionHandle, launch: &Launch, arguments: &mut [*mut c_void]
-        ) -> Result<PreparedLaunch>;
-        fn launch_again(
-            prepared: &PreparedLaunch, stream: StreamHandle, function: FunctionHandle, launch: &Launch,
-            arguments: &mut [*mut c_void]
-        ) -> Result<()>;
-        fn launch_graph(runnable: RunnableGraphHandle, stream: StreamHandle) -> Result<()>;
-        fn destroy_runnable_graph(runnable: RunnableGraphHandle) -> Result<()>;
+    fn family(&self) -> Family {
+        self.inner.family()
     }
+
+    fn context(&self) -> u64 {
+        self.inner.context()
+    }
+
+    forwarded_methods!(forward, forward_unsafe);
 
     fn synchronize(&self) -> Result<()> {
         let before = self.watch.all_queued();
@@ -191,7 +155,7 @@ unsafe impl Driver for Watched {
             unsafe { self.inner.copy_to_host(stream, to, from, len_bytes) }
         };
         // SAFETY: the caller's target, and the copy to it.
-        unsafe { self.copy_and_keep(stream, Memory::of(to, len_bytes), copy) }
+        unsafe { self.copy_twice(stream, Memory::of(to, len_bytes), copy) }
     }
 
     unsafe fn copy_2d(&self, stream: StreamHandle, copy: &Copy2d) -> Result<()> {
@@ -212,7 +176,7 @@ unsafe impl Driver for Watched {
                     unsafe { self.inner.copy_2d(stream, &Copy2d { to: End::Host(to), to_pitch, ..*copy }) }
                 };
                 // SAFETY: the caller's target, and the copy to it.
-                unsafe { self.copy_and_keep(stream, rows(to, copy.to_pitch), same) }
+                unsafe { self.copy_twice(stream, rows(to, copy.to_pitch), same) }
             }
             // SAFETY: the caller's copy.
             _ => unsafe { self.inner.copy_2d(stream, copy) },

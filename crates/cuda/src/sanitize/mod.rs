@@ -33,20 +33,20 @@ use crate::driver::Driver;
 pub(crate) const CANARY: [u8; 8] = 0x7FF4_CA4A_7FB4_CA4A_u64.to_le_bytes();
 
 /// Whether `PAGELOCK_SANITIZE` enables the search for races.
-pub(crate) fn is_wanted() -> bool {
-    static WANTED: LazyLock<bool> = LazyLock::new(|| {
+pub(crate) fn is_enabled() -> bool {
+    static ENABLED: LazyLock<bool> = LazyLock::new(|| {
         let value = env::var_os("PAGELOCK_SANITIZE").unwrap_or_default();
         let value = value.to_string_lossy();
-        says_yes(&value).unwrap_or_else(|| {
+        parse_switch(&value).unwrap_or_else(|| {
             eprintln!("$PAGELOCK_SANITIZE is `{value}`, which is neither `1` nor `0`: the search for races is on");
             true
         })
     });
-    *WANTED
+    *ENABLED
 }
 
 /// Whether this value enables the search for races; `None` for an unknown value.
-fn says_yes(value: &str) -> Option<bool> {
+fn parse_switch(value: &str) -> Option<bool> {
     match value {
         "1" | "true" | "yes" | "on" => Some(true),
         "" | "0" | "false" | "no" | "off" => Some(false),
@@ -67,8 +67,8 @@ mod tests {
 
     #[test]
     fn races_are_looked_for_unless_the_variable_says_no() {
-        assert_eq!(["1", "true", "yes", "on"].map(says_yes), [Some(true); 4]);
-        assert_eq!(["", "0", "false", "no", "off"].map(says_yes), [Some(false); 5]);
-        assert_eq!(["2", "y e s", "\u{fffd}"].map(says_yes), [None; 3]);
+        assert_eq!(["1", "true", "yes", "on"].map(parse_switch), [Some(true); 4]);
+        assert_eq!(["", "0", "false", "no", "off"].map(parse_switch), [Some(false); 5]);
+        assert_eq!(["2", "y e s", "\u{fffd}"].map(parse_switch), [None; 3]);
     }
 }

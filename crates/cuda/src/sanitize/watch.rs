@@ -32,16 +32,16 @@ pub(crate) struct Watch {
 
 #[derive(Default)]
 struct State {
-    streams: HashMap<StreamHandle, InOrder>,
+    streams: HashMap<StreamHandle, StreamCopies>,
     marks: HashMap<EventHandle, (StreamHandle, u64)>, // how many copies of a stream come before an event
     found: VecDeque<Race>,
 }
 
 /// The copies of one stream.
 #[derive(Default)]
-struct InOrder {
+struct StreamCopies {
     queued: u64,
-    flying: VecDeque<Flight>,
+    in_flight: VecDeque<Flight>,
 }
 
 /// A copy in flight.
@@ -93,7 +93,7 @@ impl Watch {
         let queue = state.streams.entry(stream).or_default();
         queue.queued += 1;
         flight.number = queue.queued;
-        queue.flying.push_back(flight);
+        queue.in_flight.push_back(flight);
     }
 
     /// The number of copies that were queued on a stream.
@@ -144,14 +144,14 @@ impl Drop for Watch {
     /// device may use their memory forever.
     fn drop(&mut self) {
         let streams = &mut self.state.get_mut().unwrap_or_else(PoisonError::into_inner).streams;
-        streams.drain().flat_map(|(_, queue)| queue.flying).for_each(mem::forget);
+        streams.drain().flat_map(|(_, queue)| queue.in_flight).for_each(mem::forget);
     }
 }
 
 impl State {
     fn check(&mut self, stream: StreamHandle, up_to: u64) {
         let Some(queue) = self.streams.get_mut(&stream) else { return };
-        while let Some(flight) = queue.flying.pop_front_if(|flight| flight.number <= up_to) {
+        while let Some(flight) = queue.in_flight.pop_front_if(|flight| flight.number <= up_to) {
             if let Some(race) = flight.race() {
                 eprintln!("pagelock: {race}");
                 self.found.push_back(race);

@@ -32,7 +32,7 @@ pub(super) struct State {
     pub(super) calls: u64,
     pub(super) random: Random,
     pub(super) running: usize, // pieces of work that are being executed
-    pub(super) over: bool,
+    pub(super) is_over: bool,
     next_handle: u64,
 }
 
@@ -71,7 +71,7 @@ impl Core {
             calls: 0,
             random: Random(seed),
             running: 0,
-            over: false,
+            is_over: false,
             next_handle: 1,
         };
         Self { state: Mutex::new(state), changed: Condvar::new(), memory: Mutex::new(Memory::new()), execution }
@@ -89,7 +89,7 @@ impl Core {
     pub(super) fn call<T>(&self, call: Call, effect: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
         let mut state = self.lock();
         state.calls += 1;
-        let result = match state.faults.strike(call) {
+        let result = match state.faults.next_failure(call) {
             None => effect(&mut state),
             Some((status, Effect::None)) => Err(Failure { call, status }),
             Some((status, Effect::Done)) => effect(&mut state).and(Err(Failure { call, status })),
@@ -152,7 +152,7 @@ impl Engines {
 
 impl Drop for Engines {
     fn drop(&mut self) {
-        self.core.lock().over = true;
+        self.core.lock().is_over = true;
         self.core.changed.notify_all();
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for thread in threads.drain(..) {

@@ -48,7 +48,7 @@ impl SoftwareDriver {
     }
 
     /// The result of a call that needs kernels: `value`, or an error if kernels are not supported.
-    fn about_kernels<T>(&self, call: Call, value: T) -> Result<T> {
+    fn kernel_call<T>(&self, call: Call, value: T) -> Result<T> {
         if self.has_kernels { self.core().call(call, |_| Ok(value)) } else { Err(Failure::not_supported(call)) }
     }
 
@@ -71,7 +71,7 @@ impl SoftwareDriver {
         Ok(())
     }
 
-    fn ask(&self, call: Call, answer: impl FnOnce(&mut State) -> Result<bool>) -> Result<bool> {
+    fn query(&self, call: Call, answer: impl FnOnce(&mut State) -> Result<bool>) -> Result<bool> {
         let answer = self.core().call(call, answer)?;
         if !answer {
             self.core().step_once();
@@ -97,7 +97,7 @@ unsafe impl Driver for SoftwareDriver {
         self.wait(Call::Synchronize, |state| {
             let mut own: Vec<_> =
                 state.queues.values_mut().filter(|queue| queue.device == self.properties.ordinal).collect();
-            if own.iter_mut().map(|queue| queue.spoil_capture()).filter(|spoiled| *spoiled).count() > 0 {
+            if own.iter_mut().map(|queue| queue.invalidate_capture()).filter(|invalidated| *invalidated).count() > 0 {
                 return Err(Failure { call: Call::Synchronize, status: Status::STREAM_CAPTURE_UNSUPPORTED });
             }
             Ok(own.iter().map(|queue| queue.mark()).collect())
@@ -123,8 +123,8 @@ unsafe impl Driver for SoftwareDriver {
     fn allocate(&self, len_bytes: usize) -> Result<Address> {
         self.core().call(Call::Allocate, |_| {
             let mut memory = self.core().memory();
-            let left = self.properties.memory.0.saturating_sub(memory.allocated_bytes() as u64);
-            let address = if len_bytes as u64 > left { None } else { memory.allocate(len_bytes) };
+            let free = self.properties.memory.0.saturating_sub(memory.allocated_bytes() as u64);
+            let address = if len_bytes as u64 > free { None } else { memory.allocate(len_bytes) };
             address.map(Address).ok_or(Failure { call: Call::Allocate, status: Status::OUT_OF_MEMORY })
         })
     }
@@ -168,7 +168,7 @@ unsafe impl Driver for SoftwareDriver {
     }
 
     unsafe fn query_stream(&self, stream: StreamHandle) -> Result<bool> {
-        self.ask(Call::QueryStream, |state| Ok(state.idle_queue(Call::QueryStream, stream.0)?.is_reached()))
+        self.query(Call::QueryStream, |state| Ok(state.idle_queue(Call::QueryStream, stream.0)?.is_reached()))
     }
 
     unsafe fn synchronize_stream(&self, stream: StreamHandle) -> Result<()> {
@@ -226,7 +226,7 @@ unsafe impl Driver for SoftwareDriver {
     }
 
     unsafe fn query_event(&self, event: EventHandle) -> Result<bool> {
-        self.ask(Call::QueryEvent, |state| {
+        self.query(Call::QueryEvent, |state| {
             let event = state.event(Call::QueryEvent, event.0)?;
             Ok(event.recorded.as_ref().is_none_or(|(mark, _)| mark.is_reached()))
         })
@@ -291,23 +291,23 @@ unsafe impl Driver for SoftwareDriver {
     }
 
     unsafe fn load_module(&self, _: &[u8]) -> Result<ModuleHandle> {
-        self.about_kernels(Call::LoadModule, ModuleHandle(1))
+        self.kernel_call(Call::LoadModule, ModuleHandle(1))
     }
 
     unsafe fn unload_module(&self, _: ModuleHandle) -> Result<()> {
-        self.about_kernels(Call::UnloadModule, ())
+        self.kernel_call(Call::UnloadModule, ())
     }
 
     unsafe fn function(&self, _: ModuleHandle, _: &CStr) -> Result<FunctionHandle> {
-        self.about_kernels(Call::Function, FunctionHandle(1))
+        self.kernel_call(Call::Function, FunctionHandle(1))
     }
 
     unsafe fn set_function_attribute(&self, _: FunctionHandle, _: u32, _: i32) -> Result<()> {
-        self.about_kernels(Call::SetFunctionAttribute, ())
+        self.kernel_call(Call::SetFunctionAttribute, ())
     }
 
     unsafe fn occupancy(&self, _: FunctionHandle, _: u32, _: usize) -> Result<u32> {
-        self.about_kernels(Call::Occupancy, 1)
+        self.kernel_call(Call::Occupancy, 1)
     }
 
     unsafe fn launch(
@@ -318,12 +318,12 @@ unsafe impl Driver for SoftwareDriver {
         _: Start,
         _: &mut [*mut c_void],
     ) -> Result<()> {
-        self.about_kernels(Call::Launch, ())?;
+        self.kernel_call(Call::Launch, ())?;
         self.push(Call::Launch, stream, Work::All([].into()))
     }
 
     unsafe fn prepare_launch(&self, _: FunctionHandle, _: &Launch, _: &mut [*mut c_void]) -> Result<PreparedLaunch> {
-        self.about_kernels(Call::AddKernelNode, ())?;
+        self.kernel_call(Call::AddKernelNode, ())?;
         self.core().call(Call::AddKernelNode, |state| {
             let [graph, runnable] = [0; 2].map(|_| state.add_graph([].into()));
             let (graph, runnable) = (GraphHandle(graph), RunnableGraphHandle(runnable));
@@ -346,8 +346,8 @@ unsafe impl Driver for SoftwareDriver {
     unsafe fn begin_capture(&self, stream: StreamHandle) -> Result<()> {
         self.core().call(Call::BeginCapture, |state| {
             let begun = state.queue(Call::BeginCapture, stream.0)?.begin_capture();
-            let already = Failure { call: Call::BeginCapture, status: Status::ILLEGAL_STATE };
-            if begun { Ok(()) } else { Err(already) }
+            let already_capturing = Failure { call: Call::BeginCapture, status: Status::ILLEGAL_STATE };
+            if begun { Ok(()) } else { Err(already_capturing) }
         })
     }
 
@@ -355,8 +355,8 @@ unsafe impl Driver for SoftwareDriver {
         self.core().call(Call::EndCapture, |state| {
             let captured = state.queue(Call::EndCapture, stream.0)?.end_capture();
             let captured = captured.ok_or(Failure { call: Call::EndCapture, status: Status::ILLEGAL_STATE })?;
-            let spoiled = Failure { call: Call::EndCapture, status: Status::STREAM_CAPTURE_INVALIDATED };
-            if captured.spoiled { Err(spoiled) } else { Ok(GraphHandle(state.add_graph(captured.work.into()))) }
+            let invalidated = Failure { call: Call::EndCapture, status: Status::STREAM_CAPTURE_INVALIDATED };
+            if captured.invalid { Err(invalidated) } else { Ok(GraphHandle(state.add_graph(captured.work.into()))) }
         })
     }
 
@@ -415,7 +415,7 @@ impl State {
     fn idle_queue(&mut self, call: Call, stream: u64) -> Result<Mark> {
         let queue = self.queue(call, stream)?;
         let capturing = Failure { call, status: Status::STREAM_CAPTURE_UNSUPPORTED };
-        if queue.spoil_capture() { Err(capturing) } else { Ok(queue.mark()) }
+        if queue.invalidate_capture() { Err(capturing) } else { Ok(queue.mark()) }
     }
 
     fn add_graph(&mut self, work: Arc<[Work]>) -> u64 {

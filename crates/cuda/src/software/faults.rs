@@ -65,7 +65,7 @@ impl Fault {
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     pending: Vec<Fault>,
-    dead: Option<Status>,
+    lost: Option<Status>,
 }
 
 impl Faults {
@@ -78,13 +78,13 @@ impl Faults {
     }
 
     /// Whether this call fails.
-    pub(super) fn strike(&mut self, call: Call) -> Option<(Status, Effect)> {
-        if let Some(status) = self.dead {
+    pub(super) fn next_failure(&mut self, call: Call) -> Option<(Status, Effect)> {
+        if let Some(status) = self.lost {
             return Some((status, Effect::None));
         }
-        let concerned = self.pending.iter_mut().filter(|fault| fault.call.is_none_or(|of| of == call));
+        let matching = self.pending.iter_mut().filter(|fault| fault.call.is_none_or(|of| of == call));
         let mut due = false;
-        for fault in concerned {
+        for fault in matching {
             due |= fault.skip == 0;
             fault.skip = fault.skip.wrapping_sub(1);
         }
@@ -94,7 +94,7 @@ impl Faults {
         let at = self.pending.iter().position(|fault| fault.skip == u64::MAX)?;
         let fault = self.pending.remove(at);
         if fault.lasting {
-            self.dead = Some(fault.status);
+            self.lost = Some(fault.status);
         }
         Some((fault.status, fault.effect))
     }

@@ -112,15 +112,15 @@ impl Machine {
     pub fn device(&self, ordinal: u32) -> Result<Device> {
         let mut devices = self.shared.devices.lock().unwrap_or_else(PoisonError::into_inner);
         let count = devices.len() as u32;
-        let place = devices.get_mut(ordinal as usize).ok_or(Error::NoSuchDevice { ordinal, count })?;
-        if let Some(known) = place.upgrade() {
+        let slot = devices.get_mut(ordinal as usize).ok_or(Error::NoSuchDevice { ordinal, count })?;
+        if let Some(known) = slot.upgrade() {
             return Ok(Device::from_core(known));
         }
         let Shared { engines, memory, kernels_for, sanitize, .. } = &*self.shared;
         let driver = SoftwareDriver::new(engines.clone(), ordinal, *memory, *kernels_for);
         let make = if *sanitize { Device::watched } else { Device::with_driver };
         let device = make(Arc::new(driver));
-        *place = Arc::downgrade(device.core());
+        *slot = Arc::downgrade(device.core());
         Ok(device)
     }
 

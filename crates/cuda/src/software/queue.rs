@@ -74,7 +74,7 @@ pub(super) struct Queue {
 pub(super) struct Captured {
     pub(super) work: Vec<Work>,
     /// Whether the capture is invalid, because the stream was waited for or queried.
-    pub(super) spoiled: bool,
+    pub(super) invalid: bool,
 }
 
 impl Queue {
@@ -106,8 +106,8 @@ impl Queue {
     }
 
     pub(super) fn is_runnable(&self) -> bool {
-        let held_back = matches!(self.work.front(), Some(Work::Wait(mark)) if !mark.is_reached());
-        !self.running && !held_back && !self.work.is_empty()
+        let is_waiting = matches!(self.work.front(), Some(Work::Wait(mark)) if !mark.is_reached());
+        !self.running && !is_waiting && !self.work.is_empty()
     }
 
     /// Removes the next piece, to execute it. [`finish`](Self::finish) must follow.
@@ -142,8 +142,8 @@ impl Queue {
     }
 
     /// Invalidates the capture in progress. Returns whether there was one.
-    pub(super) fn spoil_capture(&mut self) -> bool {
+    pub(super) fn invalidate_capture(&mut self) -> bool {
         let captured = self.captured.as_mut();
-        captured.map(|captured| captured.spoiled = true).is_some()
+        captured.map(|captured| captured.invalid = true).is_some()
     }
 }

@@ -19,14 +19,14 @@ impl Core {
     /// The main loop of the threads.
     pub(super) fn run_until_over(&self) {
         let mut state = self.lock();
-        while !state.over {
+        while !state.is_over {
             for _ in 0..state.random.below(8) {
                 drop(state);
                 thread::yield_now();
                 state = self.lock();
             }
             state = match self.step(state) {
-                (state, stepped) if stepped || state.over => state,
+                (state, stepped) if stepped || state.is_over => state,
                 (state, _) => self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
@@ -88,14 +88,14 @@ impl Core {
         state.running += 1;
         let unlocked = work.locked().is_some_and(|start| !state.registered.contains_key(&start));
         drop(state);
-        let found = if unlocked {
+        let result = if unlocked {
             Err("a copy uses host memory that is no longer page-locked".to_owned())
         } else {
             self.run(&work)
         };
         let mut state = self.lock();
         state.running -= 1;
-        state.violations.extend(found.err());
+        state.violations.extend(result.err());
         if let Some(queue) = state.queues.get_mut(&stream) {
             queue.finish();
         }

@@ -131,13 +131,13 @@ impl StreamCore {
     }
 
     /// The stream's number, unless it captures.
-    pub(crate) fn number_unless_capturing(&self) -> Option<u64> {
+    pub(crate) fn id_unless_capturing(&self) -> Option<u64> {
         (!self.is_capturing()).then_some(self.id())
     }
 
     /// Whether the caller must not use the stream's cached blocks, because they belong to a graph or to a capture by
     /// another thread.
-    pub(crate) fn keeps_for_others(&self) -> bool {
+    pub(crate) fn cache_is_reserved(&self) -> bool {
         let captures_here = |capture: &Capture| capture.thread == thread::current().id();
         self.is_private() && !lock(&self.capture).as_ref().is_some_and(captures_here)
     }
@@ -153,21 +153,21 @@ impl StreamCore {
         accesses: &[Access<'_>],
         submit: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>,
     ) -> Result<(), Unqueued> {
-        if self.is_capturing() { self.take_down(accesses, submit) } else { self.enqueue(accesses, submit) }
+        if self.is_capturing() { self.capture_work(accesses, submit) } else { self.enqueue(accesses, submit) }
     }
 
-    fn take_down(
+    fn capture_work(
         &self,
         accesses: &[Access<'_>],
         submit: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>,
     ) -> Result<(), Unqueued> {
-        self.list(accesses).map_err(Unqueued::No)?;
+        self.list_buffers(accesses).map_err(Unqueued::NotQueued)?;
         // The lock need not be held: the capture cannot end meanwhile, since only this thread ends it.
-        submit(self.driver(), self.queue.handle).map_err(Unqueued::Unknown)
+        submit(self.driver(), self.queue.handle).map_err(Unqueued::MaybeQueued)
     }
 
     /// Lists the buffers of work that this thread is about to capture.
-    fn list(&self, accesses: &[Access<'_>]) -> Result<()> {
+    fn list_buffers(&self, accesses: &[Access<'_>]) -> Result<()> {
         let mut capture = lock(&self.capture);
         let here = capture.as_mut().filter(|capture| capture.thread == thread::current().id());
         let capture = here.ok_or(Error::Capturing)?;

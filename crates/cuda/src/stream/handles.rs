@@ -11,16 +11,16 @@ use crate::{
 
 /// See the head of the file. The device destroys its streams only when it is dropped.
 #[derive(Default)]
-pub(crate) struct Handles(Mutex<Vec<Known>>); // no event is recorded on a stream that captures
+pub(crate) struct Handles(Mutex<Vec<StreamEntry>>); // no event is recorded on a stream that captures
 
-struct Known {
+struct StreamEntry {
     handle: StreamHandle,
     is_capturing: bool,
 }
 
 impl Handles {
     pub(crate) fn add(&self, handle: StreamHandle) {
-        lock(&self.0).push(Known { handle, is_capturing: false });
+        lock(&self.0).push(StreamEntry { handle, is_capturing: false });
     }
 
     pub(super) fn begin_capture(&self, driver: &dyn Driver, stream: StreamHandle) -> driver::Result<()> {
@@ -52,17 +52,17 @@ impl Handles {
             unsafe { shared.driver.synchronize_event(event) }
         });
         let result = waited.fold(result, driver::Result::and);
-        recorded.into_iter().for_each(|event| shared.keep_event(event, EventTiming::Untimed));
+        recorded.into_iter().for_each(|event| shared.recycle_event(event, EventTiming::Untimed));
         result
     }
 
     /// Records an event on every stream that does not capture.
     fn record_all(&self, shared: &DeviceShared, recorded: &mut Vec<EventHandle>) -> driver::Result<()> {
-        for Known { handle, .. } in lock(&self.0).iter().filter(|known| !known.is_capturing) {
+        for StreamEntry { handle, .. } in lock(&self.0).iter().filter(|known| !known.is_capturing) {
             let event = shared.take_event(EventTiming::Untimed)?;
             // SAFETY: both belong to this device and exist.
             if let Err(failure) = unsafe { shared.driver.record_event(event, *handle) } {
-                shared.keep_event(event, EventTiming::Untimed);
+                shared.recycle_event(event, EventTiming::Untimed);
                 return Err(failure);
             }
             recorded.push(event);
@@ -71,7 +71,7 @@ impl Handles {
     }
 }
 
-fn mark(all: &mut [Known], stream: StreamHandle, is_capturing: bool) {
+fn mark(all: &mut [StreamEntry], stream: StreamHandle, is_capturing: bool) {
     if let Some(known) = all.iter_mut().find(|known| known.handle == stream) {
         known.is_capturing = is_capturing;
     }

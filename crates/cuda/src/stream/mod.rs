@@ -16,7 +16,7 @@ use std::{
     sync::Arc,
 };
 
-use self::order::{Seen, take_turns};
+use self::order::{WaitedFor, take_turns};
 pub(crate) use self::{
     capture::Capture,
     handles::Handles,
@@ -72,7 +72,7 @@ pub(crate) struct Queue {
     id: u64,
     submitted: AtomicU64, // Release after work was queued, Acquire before an event is recorded to cover it
     done: AtomicU64,      // work up to this number is done. Release: a reader of the number sees what the work wrote
-    seen: Mutex<Seen>,    // guards which work of other streams this stream has waited for
+    waited_for: Mutex<WaitedFor>, // guards which work of other streams this stream has waited for
 }
 
 /// How urgent a stream's work is, compared with that of other streams.
@@ -88,16 +88,16 @@ pub enum Priority {
 /// Why queueing failed, and whether the work may be queued all the same.
 pub(crate) enum Unqueued {
     /// The work was not queued.
-    No(Error),
+    NotQueued(Error),
     /// The driver's call to queue the work failed. It may have queued the work all the same.
-    Unknown(Failure),
+    MaybeQueued(Failure),
 }
 
 impl From<Unqueued> for Error {
     fn from(unqueued: Unqueued) -> Self {
         match unqueued {
-            Unqueued::No(error) => error,
-            Unqueued::Unknown(failure) => failure.into(),
+            Unqueued::NotQueued(error) => error,
+            Unqueued::MaybeQueued(failure) => failure.into(),
         }
     }
 }
@@ -187,18 +187,18 @@ impl StreamCore {
     }
 
     /// Whether both queue work on the same device.
-    pub(crate) fn is_beside(&self, other: &StreamCore) -> bool {
+    pub(crate) fn is_same_device(&self, other: &StreamCore) -> bool {
         Arc::ptr_eq(self.shared(), other.shared())
     }
 
     /// An error unless this stream's driver can use the handles of `other`, which may be a stream of another device.
-    pub(crate) fn check_knows(&self, other: &StreamCore, what: OnDevice) -> Result<()> {
-        let knows = self.is_beside(other) || self.shared().knows(other.shared());
-        if knows { Ok(()) } else { Err(Error::OtherDriver { what }) }
+    pub(crate) fn check_same_family(&self, other: &StreamCore, what: OnDevice) -> Result<()> {
+        let is_same_family = self.is_same_device(other) || self.shared().is_same_family(other.shared());
+        if is_same_family { Ok(()) } else { Err(Error::OtherDriver { what }) }
     }
 
     /// An error unless `shared` is that of this stream's device.
-    pub(crate) fn check_is_of(&self, shared: &Arc<DeviceShared>, what: OnDevice) -> Result<()> {
+    pub(crate) fn check_device(&self, shared: &Arc<DeviceShared>, what: OnDevice) -> Result<()> {
         self.shared().check_same(shared, what)
     }
 
@@ -244,18 +244,18 @@ impl StreamCore {
         accesses: &[Access<'_>],
         submit: impl FnOnce(&dyn Driver, StreamHandle) -> driver::Result<()>,
     ) -> Result<(), Unqueued> {
-        host_function::refuse_inside().map_err(Unqueued::No)?;
-        self.refuse_capturing().map_err(Unqueued::No)?;
+        host_function::refuse_inside().map_err(Unqueued::NotQueued)?;
+        self.refuse_capturing().map_err(Unqueued::NotQueued)?;
         self.device.core().release_finished();
         let _turns = take_turns(accesses);
-        self.order_before(accesses).map_err(Unqueued::No)?;
+        self.order_after_conflicts(accesses).map_err(Unqueued::NotQueued)?;
         let submitted = catch_unwind(AssertUnwindSafe(|| submit(self.driver(), self.queue.handle)));
         let submitted = submitted.unwrap_or(Err(Failure { call: Call::Launch, status: Status::UNKNOWN }));
         let at = self.count_work();
         for access in accesses {
             access.note(self, at);
         }
-        submitted.map_err(Unqueued::Unknown)
+        submitted.map_err(Unqueued::MaybeQueued)
     }
 
     /// Whether other streams must not take blocks from this stream's cache, because a graph uses the blocks.
@@ -291,7 +291,7 @@ impl StreamCore {
 
     /// Waits until all queued work is done with its memory, or returns the driver's first failure if nothing proves
     /// that.
-    pub(crate) fn prove_idle(&self) -> driver::Result<()> {
+    pub(crate) fn wait_until_idle(&self) -> driver::Result<()> {
         if self.is_capturing() {
             // The call would invalidate the capture.
             return Err(Failure { call: Call::SynchronizeStream, status: Status::STREAM_CAPTURE_UNSUPPORTED });
@@ -305,20 +305,20 @@ impl StreamCore {
 impl Drop for StreamCore {
     fn drop(&mut self) {
         let cache = std::mem::take(&mut *lock(&self.cache));
-        self.device.core().keep_queue(self.queue.take(), cache);
+        self.device.core().recycle_queue(self.queue.take(), cache);
     }
 }
 
 impl Queue {
     pub(crate) fn new(handle: StreamHandle, priority: Priority, id: u64) -> Self {
         let [submitted, done] = [0; 2].map(AtomicU64::new);
-        Self { handle, priority, id, submitted, done, seen: Mutex::default() }
+        Self { handle, priority, id, submitted, done, waited_for: Mutex::default() }
     }
 
     fn take(&mut self) -> Self {
         let [submitted, done] =
             [&self.submitted, &self.done].map(|number| AtomicU64::new(number.load(Ordering::Acquire)));
-        let seen = Mutex::new(std::mem::take(&mut *lock(&self.seen)));
-        Self { submitted, done, seen, ..*self }
+        let waited_for = Mutex::new(std::mem::take(&mut *lock(&self.waited_for)));
+        Self { submitted, done, waited_for, ..*self }
     }
 }

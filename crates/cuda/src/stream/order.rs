@@ -51,7 +51,7 @@ use crate::{
 /// Which streams used a buffer.
 pub(crate) struct Uses {
     home: Arc<StreamCore>,
-    marks: Mutex<Marks>, // guards which streams used it; while it is held, only the lock of `Seen` is taken
+    marks: Mutex<Marks>, // guards which streams used it; while it is held, only the lock of `WaitedFor` is taken
     turn: Mutex<()>,     // see the head of the file
     in_captures: AtomicU8, // `READ` and `WRITTEN`, by any capture. Relaxed: see the head of the file
 }
@@ -87,7 +87,7 @@ pub(crate) struct Access<'a> {
 pub(crate) struct Writes(pub(crate) bool);
 
 /// Work that must be waited for: that of `stream` up to number `at`.
-struct Before {
+struct Dependency {
     stream: Arc<StreamCore>,
     at: u64,
     event: Option<Arc<Recorded>>, // covers that work
@@ -95,12 +95,12 @@ struct Before {
 
 /// Up to which work number a stream has waited for each other stream: pairs of stream id and number.
 #[derive(Default)]
-pub(crate) struct Seen(Vec<(u64, u64)>);
+pub(crate) struct WaitedFor(Vec<(u64, u64)>);
 
 impl Uses {
-    /// For a new buffer in a block that its home used up to work number `worked_on`.
-    pub(crate) fn new(home: Arc<StreamCore>, worked_on: u64) -> Self {
-        let mark = Mark { wrote: worked_on, used: worked_on };
+    /// For a new buffer in a block that its home used up to work number `last_use`.
+    pub(crate) fn new(home: Arc<StreamCore>, last_use: u64) -> Self {
+        let mark = Mark { wrote: last_use, used: last_use };
         Self::with(home, Marks { home: mark, event: None, others: Vec::new() })
     }
 
@@ -138,18 +138,18 @@ impl Uses {
     }
 
     /// Waits on the host until no stream but its home uses the buffer.
-    pub(crate) fn prove_done_elsewhere(&self) -> driver::Result<()> {
+    pub(crate) fn wait_until_unused_elsewhere(&self) -> driver::Result<()> {
         let others = lock(&self.marks).others.clone();
-        others.iter().try_for_each(|(other, _)| other.prove_idle())
+        others.iter().try_for_each(|(other, _)| other.wait_until_idle())
     }
 
     /// Waits on the host until no stream uses the buffer.
-    pub(crate) fn prove_done(&self) -> driver::Result<()> {
+    pub(crate) fn wait_until_unused(&self) -> driver::Result<()> {
         let used_at_home = lock(&self.marks).home.used;
         if used_at_home > 0 && !self.home.is_done(used_at_home) {
-            self.home.prove_idle()?;
+            self.home.wait_until_idle()?;
         }
-        self.prove_done_elsewhere()
+        self.wait_until_unused_elsewhere()
     }
 }
 
@@ -165,22 +165,22 @@ impl<'a> Access<'a> {
     }
 
     /// Adds the work that `stream` must wait for: before a read all writes, before a write all uses.
-    fn add_before(&self, stream: &StreamCore, before: &mut Vec<Before>) {
+    fn add_dependencies(&self, stream: &StreamCore, dependencies: &mut Vec<Dependency>) {
         let marks = lock(&self.uses.marks);
         let home = std::iter::once((&self.uses.home, &marks.home));
         for (other, mark) in home.chain(marks.others.iter().map(|(other, mark)| (other, mark))) {
             let at = if self.writes { mark.used } else { mark.wrote };
-            if at == 0 || other.is(stream) || stream.has_seen(other, at) {
+            if at == 0 || other.is_same_stream(stream) || stream.has_waited_for(other, at) {
                 continue;
             }
             let event = marks.event_for(other, at);
-            before.push(Before { stream: other.clone(), at, event });
+            dependencies.push(Dependency { stream: other.clone(), at, event });
         }
     }
 
     /// Notes an event that was recorded right behind this use.
     pub(crate) fn note_event(&self, event: Arc<Recorded>) {
-        let _before = lock(&self.uses.marks).event.replace(event); // dropped after the lock is released
+        let _previous = lock(&self.uses.marks).event.replace(event); // dropped after the lock is released
     }
 
     /// Whether the work writes.
@@ -189,7 +189,7 @@ impl<'a> Access<'a> {
     }
 
     /// Whether a launch on another thread may conflict with this access.
-    fn may_meet_a_launch(&self) -> bool {
+    fn may_conflict_with_launch(&self) -> bool {
         let conflicting = if self.writes { READ | WRITTEN } else { WRITTEN };
         self.is_launch || self.uses.in_captures.load(Relaxed) & conflicting != 0
     }
@@ -198,10 +198,11 @@ impl<'a> Access<'a> {
     pub(super) fn note(&self, stream: &Arc<StreamCore>, at: u64) {
         let mut marks = lock(&self.uses.marks);
         if self.writes && !marks.others.is_empty() {
-            let seen = lock(&stream.queue.seen);
-            marks.others.retain(|(other, mark)| other.is(stream) || !seen.covers(other.queue.id, mark.used));
+            let waited_for = lock(&stream.queue.waited_for);
+            let is_covered = |other: &StreamCore, mark: &Mark| waited_for.covers(other.queue.id, mark.used);
+            marks.others.retain(|(other, mark)| other.is_same_stream(stream) || !is_covered(other, mark));
         }
-        let mark = marks.of(stream, &self.uses.home);
+        let mark = marks.mark_of(stream, &self.uses.home);
         mark.used = mark.used.max(at);
         if self.writes {
             mark.wrote = mark.wrote.max(at);
@@ -211,7 +212,7 @@ impl<'a> Access<'a> {
 
 /// Locks the turns that work with these accesses needs; see the head of the file.
 pub(super) fn take_turns<'a>(accesses: &[Access<'a>]) -> Vec<MutexGuard<'a, ()>> {
-    let contended = accesses.iter().filter(|access| access.may_meet_a_launch());
+    let contended = accesses.iter().filter(|access| access.may_conflict_with_launch());
     let mut contended: Vec<&'a Uses> = contended.map(|access| access.uses).collect(); // mostly empty, so not allocated
     contended.sort_by_key(|uses| ptr::from_ref::<Uses>(uses).addr()); // a graph's are sorted already, except for one
     contended.dedup_by(|one, other| ptr::eq::<Uses>(*one, *other));
@@ -221,14 +222,14 @@ pub(super) fn take_turns<'a>(accesses: &[Access<'a>]) -> Vec<MutexGuard<'a, ()>>
 impl Marks {
     /// The event, if it covers the work of `stream` up to number `at`.
     fn event_for(&self, stream: &StreamCore, at: u64) -> Option<Arc<Recorded>> {
-        self.event.clone().filter(|event| event.stream().is(stream) && event.at() >= at)
+        self.event.clone().filter(|event| event.stream().is_same_stream(stream) && event.at() >= at)
     }
 
-    fn of(&mut self, stream: &Arc<StreamCore>, home: &StreamCore) -> &mut Mark {
-        if stream.is(home) {
+    fn mark_of(&mut self, stream: &Arc<StreamCore>, home: &StreamCore) -> &mut Mark {
+        if stream.is_same_stream(home) {
             return &mut self.home;
         }
-        let known = self.others.iter().position(|(other, _)| other.is(stream));
+        let known = self.others.iter().position(|(other, _)| other.is_same_stream(stream));
         let at = known.unwrap_or_else(|| {
             self.others.push((stream.clone(), Mark::default()));
             self.others.len() - 1
@@ -237,7 +238,7 @@ impl Marks {
     }
 }
 
-impl Seen {
+impl WaitedFor {
     fn covers(&self, stream: u64, at: u64) -> bool {
         self.0.iter().any(|&(id, up_to)| id == stream && up_to >= at)
     }
@@ -251,31 +252,32 @@ impl Seen {
 }
 
 impl StreamCore {
-    fn is(&self, other: &StreamCore) -> bool {
+    fn is_same_stream(&self, other: &StreamCore) -> bool {
         self.queue.id == other.queue.id
     }
 
-    pub(super) fn order_before(&self, accesses: &[Access<'_>]) -> Result<()> {
-        let mut before = Vec::new();
-        accesses.iter().for_each(|access| access.add_before(self, &mut before));
+    pub(super) fn order_after_conflicts(&self, accesses: &[Access<'_>]) -> Result<()> {
+        let mut dependencies = Vec::new();
+        accesses.iter().for_each(|access| access.add_dependencies(self, &mut dependencies));
         // Wait once for each stream, for its latest work.
-        before.sort_unstable_by_key(|before| (before.stream.queue.id, before.at));
-        let mut latest =
-            before.chunk_by(|one, next| one.stream.is(&next.stream)).filter_map(|of_stream| of_stream.last());
-        latest.try_for_each(|Before { stream, at, event }| match event {
-            Some(event) => self.order_after_event(event),
-            None => self.order_after(stream, *at),
-        })
+        dependencies.sort_unstable_by_key(|dependency| (dependency.stream.queue.id, dependency.at));
+        let by_stream = dependencies.chunk_by(|one, next| one.stream.is_same_stream(&next.stream));
+        by_stream.filter_map(|of_stream| of_stream.last()).try_for_each(
+            |Dependency { stream, at, event }| match event {
+                Some(event) => self.order_after_event(event),
+                None => self.order_after(stream, *at),
+            },
+        )
     }
 
     /// Makes all work that is queued here from now on wait for every use of the buffer by any stream.
     pub(crate) fn order_after_all(&self, uses: &Uses) -> Result<()> {
-        self.order_before(&[uses.write()])
+        self.order_after_conflicts(&[uses.write()])
     }
 
     /// Makes all work that is queued here from now on wait for the work of `other` up to number `at`.
     pub(crate) fn order_after(&self, other: &Arc<StreamCore>, at: u64) -> Result<()> {
-        if self.has_seen(other, at) {
+        if self.has_waited_for(other, at) {
             return Ok(());
         }
         host_function::refuse_inside()?;
@@ -283,12 +285,12 @@ impl StreamCore {
     }
 
     /// Whether this stream has already waited for the work of `other` up to number `at`.
-    fn has_seen(&self, other: &StreamCore, at: u64) -> bool {
-        lock(&self.queue.seen).covers(other.queue.id, at)
+    fn has_waited_for(&self, other: &StreamCore, at: u64) -> bool {
+        lock(&self.queue.waited_for).covers(other.queue.id, at)
     }
 
     pub(super) fn order_after_event(&self, event: &Recorded) -> Result<()> {
-        self.check_knows(event.stream(), OnDevice::Event)?;
+        self.check_same_family(event.stream(), OnDevice::Event)?;
         self.refuse_capturing()?;
         if let Some(handle) = event.handle() {
             // SAFETY: the stream lives as long as its core, and the event was recorded when it was made.
@@ -296,7 +298,7 @@ impl StreamCore {
             // The wait counts as work: a stream that has waited for the work before it has not waited for the event.
             self.count_work();
         }
-        lock(&self.queue.seen).note(event.stream().queue.id, event.at());
+        lock(&self.queue.waited_for).note(event.stream().queue.id, event.at());
         Ok(())
     }
 }
@@ -307,9 +309,9 @@ mod tests {
     use crate::{Device, Stream, software::Config};
 
     fn waited_for(access: Access<'_>, stream: &Stream) -> usize {
-        let mut before = Vec::new();
-        access.add_before(stream.core(), &mut before);
-        before.len()
+        let mut dependencies = Vec::new();
+        access.add_dependencies(stream.core(), &mut dependencies);
+        dependencies.len()
     }
 
     #[test]

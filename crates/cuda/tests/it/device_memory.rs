@@ -28,9 +28,9 @@ fn a_block_with_queued_work_is_not_given_to_another_stream_while_there_is_other_
     let machine = lazy(0);
     let device = machine.device(0).unwrap();
     let (busy, other) = (device.stream().unwrap(), device.stream().unwrap());
-    let worked_on = busy.zeros::<u8>(4 << 20).unwrap();
-    let address = worked_on.address();
-    drop(worked_on);
+    let last_use = busy.zeros::<u8>(4 << 20).unwrap();
+    let address = last_use.address();
+    drop(last_use);
     assert_ne!(other.allocate::<u8>(4 << 20).unwrap().address(), address);
 }
 
@@ -77,9 +77,9 @@ fn a_block_that_is_done_with_goes_to_whichever_stream_asks() {
     let machine = lazy(0);
     let device = machine.device(0).unwrap();
     let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
-    let worked_on = first.zeros::<u8>(4 << 20).unwrap();
-    let address = worked_on.address();
-    drop(worked_on);
+    let last_use = first.zeros::<u8>(4 << 20).unwrap();
+    let address = last_use.address();
+    drop(last_use);
     first.synchronize().unwrap();
     assert_eq!(second.allocate::<u8>(4 << 20).unwrap().address(), address);
 }
@@ -90,9 +90,9 @@ fn where_memory_is_short_a_stream_waits_for_another_on_the_device() {
     let device = machine.device(0).unwrap();
     device.memory_budget().set_limit(ByteSize::mib(4));
     let (busy, other) = (device.stream().unwrap(), device.stream().unwrap());
-    let mut worked_on = busy.allocate::<u32>(1 << 20).unwrap();
-    busy.fill(&mut worked_on, 1).unwrap();
-    drop(worked_on);
+    let mut last_use = busy.allocate::<u32>(1 << 20).unwrap();
+    busy.fill(&mut last_use, 1).unwrap();
+    drop(last_use);
 
     let mut taken_over = other.allocate::<u32>(1 << 20).unwrap();
     other.fill(&mut taken_over, 2).unwrap();

@@ -26,7 +26,7 @@ use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
 use crate::elements::{kind_of, with_element};
 use crate::file_bytes::FileBytes;
-use crate::identity::{Checksum, hash_of_blocks, shown};
+use crate::identity::{Checksum, hash_of_blocks, hash_or_error};
 use crate::{Error, Result};
 
 /// A dataset whose samples are the rows of an array in a file. The elements are floats unless the type names another
@@ -267,7 +267,7 @@ impl Array {
             Some(checksum) => checksum.to_string(),
             None => {
                 let len_bytes = self.n_rows as u64 * self.row_bytes as u64;
-                shown(hash_of_blocks(len_bytes, |out, at| self.bytes.read_exact_at(out, self.start + at)))
+                hash_or_error(hash_of_blocks(len_bytes, |out, at| self.bytes.read_exact_at(out, self.start + at)))
             }
         };
         format!("StoredRows of {} {:?}, {content}", self.dtype, self.shape(self.n_rows))

@@ -11,20 +11,20 @@ use zip::{CompressionMethod, ZipArchive};
 
 use super::{Array, StoredRows};
 use crate::error::Problem;
-use crate::file_bytes::{FileBytes, Reader};
+use crate::file_bytes::{FileBytes, MAX_DEFLATE_RATIO, Reader};
 use crate::identity::Checksum;
 use crate::{Error, Result};
 
 type Archive = ZipArchive<BufReader<CountedReader<Reader>>>;
 
 /// Memory that a parsed directory takes at most, as a multiple of its length in the file.
-const PARSED: u64 = 24;
+const PARSED_RATIO: u64 = 24;
 /// Reads the directory of an archive.
 fn archive(path: &Path, bytes: &FileBytes) -> Result<Archive> {
-    let (reader, kept) = CountedReader::new(bytes.clone().reader(), PARSED);
+    let (reader, parsed) = CountedReader::new(bytes.clone().reader(), PARSED_RATIO);
     let archive = Archive::new(BufReader::new(reader))
-        .map_err(|error| kept.take_refusal().map_or_else(|| failed(path, error), Error::from))?;
-    kept.is_read(); // members are read from here on, into buffers that the budget counts itself
+        .map_err(|error| parsed.take_refusal().map_or_else(|| failed(path, error), Error::from))?;
+    parsed.mark_read(); // members are read from here on, into buffers that the budget counts itself
     Ok(archive)
 }
 
@@ -34,9 +34,6 @@ fn failed(path: &Path, error: ZipError) -> Error {
         error => Error::content(path, not_whole(&error.to_string())),
     }
 }
-
-/// The best compression ratio of Deflate. A member that claims a better one is damaged.
-const MAX_PACKED: u64 = 1_040;
 
 impl<K: Kind> StoredRows<K> {
     /// The rows of the array `name` of a `.npz` file. An array that `numpy.savez` wrote is read on demand from the
@@ -78,7 +75,7 @@ impl Array {
             _ => unpacked(member),
         };
         let array =
-            array.map_err(|problem| problem.explained(|what| not_whole(&format!("`{name}` {what}"))).of(path))?;
+            array.map_err(|problem| problem.explained(|what| not_whole(&format!("`{name}` {what}"))).at(path))?;
         Ok(Self { checksum: Some(checksum), ..Self::npy_in(path, array)? })
     }
 }
@@ -111,7 +108,7 @@ fn in_place<R: Read>(mut member: ZipFile<'_, R>, bytes: &FileBytes) -> Result<Fi
 /// A compressed member, unpacked into memory; else what is wrong with it.
 fn unpacked<R: Read>(mut member: ZipFile<'_, R>) -> Result<FileBytes, Problem> {
     let len = member.size();
-    if len > member.compressed_size().saturating_add(1).saturating_mul(MAX_PACKED) {
+    if len > member.compressed_size().saturating_add(1).saturating_mul(MAX_DEFLATE_RATIO) {
         return Err(format!("claims to unpack to {len} bytes, more than Deflate allows").into());
     }
     let mut memory = HostBuffer::allocate(default_host(), len as usize)?;

@@ -55,11 +55,7 @@ pub fn save_npy(tensor: impl Into<AnyTensor>, path: impl AsRef<Path>) -> Result<
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn save_npz<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a AnyTensor)>, path: impl AsRef<Path>) -> Result<()> {
-    let mut all = Vec::new();
-    for named in tensors {
-        all.push(named);
-    }
-    save_all(&all, path.as_ref())
+    save_all(&tensors.into_iter().collect::<Vec<_>>(), path.as_ref())
 }
 
 /// Why a tensor was not written.
@@ -69,7 +65,7 @@ enum Fault {
 }
 
 impl Fault {
-    fn of(self, path: &Path) -> Error {
+    fn at(self, path: &Path) -> Error {
         match self {
             Fault::Io(source) => Error::io("write", path, source),
             Fault::Tensor(source) => source.into(),
@@ -106,7 +102,7 @@ fn save_one(tensor: &AnyTensor, path: &Path) -> Result<()> {
         tensor.write_elements(&mut file)??;
         Ok(file.into_inner().map_err(|error| error.into_error())?.commit()?)
     };
-    write().map_err(|fault| fault.of(path))
+    write().map_err(|fault| fault.at(path))
 }
 
 fn save_all(tensors: &[(&str, &AnyTensor)], path: &Path) -> Result<()> {
@@ -131,7 +127,7 @@ fn save_all(tensors: &[(&str, &AnyTensor)], path: &Path) -> Result<()> {
         }
         Ok(archive.finish()?.into_inner().map_err(|error| error.into_error())?.commit()?)
     };
-    write().map_err(|fault| fault.of(path))
+    write().map_err(|fault| fault.at(path))
 }
 
 /// The bytes before the elements, padded so that the elements begin at a multiple of 64 bytes.

@@ -144,7 +144,7 @@ impl CifarArchive {
             let len_bytes = member.size();
             let records = self.records(&mut member, name, len_bytes);
             let records =
-                records.map_err(|problem| problem.explained(|what| format!("{what}; get it again")).of(path))?;
+                records.map_err(|problem| problem.explained(|what| format!("{what}; get it again")).at(path))?;
             parts[at] = Some(records);
         }
         let end = io::copy(&mut tar.into_inner(), &mut io::sink());
@@ -187,8 +187,8 @@ impl CifarArchive {
                 let mut all = HostBuffer::allocate(default_host(), len_bytes)?;
                 let mut rest = all.bytes_mut()?;
                 for part in &parts {
-                    let (room, after) = rest.split_at_mut(part.len_bytes());
-                    room.copy_from_slice(part.bytes());
+                    let (out, after) = rest.split_at_mut(part.len_bytes());
+                    out.copy_from_slice(part.bytes());
                     rest = after;
                 }
                 all

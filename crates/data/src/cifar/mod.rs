@@ -147,12 +147,12 @@ impl Cifar {
     }
 }
 
-/// Reads one file into the front of `room`; returns the rest of `room`.
-fn read_records<'a>(path: &Path, room: &'a mut [u8], layout: Layout) -> Result<&'a mut [u8]> {
+/// Reads one file into the front of `out`; returns the rest of `out`.
+fn read_records<'a>(path: &Path, out: &'a mut [u8], layout: Layout) -> Result<&'a mut [u8]> {
     let failed = |source| Error::io("read", path, source);
     let (mut file, len) = open_regular(path).map_err(failed)?;
-    let len = (len as usize).min(room.len());
-    let (bytes, rest) = room.split_at_mut(len);
+    let len = (len as usize).min(out.len());
+    let (bytes, rest) = out.split_at_mut(len);
     file.read_exact(bytes).map_err(failed)?;
     match layout.wrong_label(bytes) {
         Some(problem) => Err(Error::content(path, format!("{problem}; get the file again"))),
@@ -178,9 +178,9 @@ impl Dataset for Cifar {
         }
         let mut labels = Vec::with_capacity(indices.len());
         let images = Tensor::build([indices.len(), 3, SIDE, SIDE], |out: &mut [u8]| {
-            for (place, &index) in out.chunks_exact_mut(PIXELS).zip(indices) {
+            for (image, &index) in out.chunks_exact_mut(PIXELS).zip(indices) {
                 if let Ok((pixels, label)) = self.record(index) {
-                    place.copy_from_slice(pixels);
+                    image.copy_from_slice(pixels);
                     labels.push(label);
                 }
             }

@@ -11,7 +11,7 @@ use super::device::Uploads;
 use super::maker::{Maker, Readers};
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator};
-use super::pool::{Given, WorkerPool};
+use super::pool::{PositionedOutcome, WorkerPool};
 use super::source::AnyBatch;
 use crate::opaque::Opaque;
 use crate::{Error, Result};
@@ -58,7 +58,7 @@ pub(super) struct AnyBatches<'a> {
     is_empty: bool,  // no batch was given yet
     batch: AnyBatch, // the batch that was made last
     uploads: Option<Uploads>,
-    given: Option<Instant>, // when the program got its last batch
+    returned_at: Option<Instant>, // when the program got its last batch
 }
 
 /// Who makes the batches.
@@ -78,10 +78,10 @@ impl<'a> AnyBatches<'a> {
         drop(progress);
         let number = if core.recipe.order.share().is_some() { 0 } else { start.round as usize };
         let (threads, n_left) = (Threads::Nobody, Some(0));
-        let (refusal, batch, uploads, given) = (None, AnyBatch::default(), None, None);
+        let (refusal, batch, uploads, returned_at) = (None, AnyBatch::default(), None, None);
         let (n_turns, is_empty) = (1, true);
         let mut epoch =
-            Self { core, start, n_turns, threads, n_left, number, refusal, is_empty, batch, uploads, given };
+            Self { core, start, n_turns, threads, n_left, number, refusal, is_empty, batch, uploads, returned_at };
         epoch.refusal = epoch.begin().err();
         Opaque::new(epoch)
     }
@@ -112,7 +112,7 @@ impl<'a> AnyBatches<'a> {
     }
 
     /// The next batch, made here or by a worker.
-    fn load(&mut self) -> Option<Given> {
+    fn load(&mut self) -> Option<PositionedOutcome> {
         let recipe = &self.core.recipe;
         let (positions, readers, maker) = match &mut self.threads {
             Threads::Workers(pool) => return pool.next(self.number, &mut self.batch),
@@ -123,7 +123,7 @@ impl<'a> AnyBatches<'a> {
             let position = positions.next()?;
             let result = recipe.make(readers, position, None, maker, &mut self.batch);
             if !matches!(result, Ok(false)) {
-                return Some((maker.made(result), Some(position)));
+                return Some((maker.outcome(result), Some(position)));
             }
             positions.end_shard(position.turn);
         }
@@ -134,17 +134,17 @@ impl<'a> AnyBatches<'a> {
         let Some(mut uploads) = self.uploads.take() else { return self.next_on_host() };
         while !uploads.is_full() {
             let number = self.number;
-            let Some(made) = self.next_on_host() else { break };
+            let Some(loaded) = self.next_on_host() else { break };
             let start = Instant::now();
-            let sent = made.and_then(|()| uploads.send(number, mem::take(&mut self.batch)));
+            let sent = loaded.and_then(|()| uploads.send(number, mem::take(&mut self.batch)));
             let mut progress = self.core.progress();
             progress.report.transfer += start.elapsed();
             uploads.push(sent, progress.next);
         }
-        let given = uploads.pop();
+        let uploaded = uploads.pop();
         self.uploads = Some(uploads);
-        let (batch, then) = given?;
-        self.core.progress().next = then;
+        let (batch, next) = uploaded?;
+        self.core.progress().next = next;
         Some(batch.map(|batch| self.batch = batch))
     }
 
@@ -161,19 +161,19 @@ impl<'a> AnyBatches<'a> {
             let _waiting = profiler::span("DataLoader.next", Category::Loading);
             self.load()
         };
-        let Some((mut made, position)) = loaded else {
+        let Some((mut outcome, position)) = loaded else {
             self.core.progress().next = self.start.start_of_next_epoch();
             return mem::take(&mut self.is_empty).then(|| self.nothing_came()).flatten().map(Err);
         };
         let end = Instant::now();
-        made.report.program_waited = end - start;
-        made.report.program_worked = self.given.map_or(Duration::ZERO, |given| start - given);
-        (self.given, self.is_empty) = (Some(end), false);
+        outcome.report.program_waited = end - start;
+        outcome.report.program_worked = self.returned_at.map_or(Duration::ZERO, |returned_at| start - returned_at);
+        (self.returned_at, self.is_empty) = (Some(end), false);
         self.number += 1;
         if let (Some(_), Some(n_left)) = (position, &mut self.n_left) {
             *n_left -= 1;
         }
-        if matches!(made.result, Err(Error::Worker { .. })) {
+        if matches!(outcome.result, Err(Error::Worker { .. })) {
             (self.n_left, self.threads) = (Some(0), Threads::Nobody); // a failed pool is not kept for the next epoch
         }
         let mut progress = self.core.progress();
@@ -182,8 +182,8 @@ impl<'a> AnyBatches<'a> {
             (_, Some(position)) => progress.next = position.after(self.n_turns),
             _ => {}
         }
-        progress.add(&mut made);
-        Some(made.result.map(|_| ()))
+        progress.add(&mut outcome);
+        Some(outcome.result.map(|_| ()))
     }
 
     /// The error of an epoch without a batch: the dataset is empty, or the loader was resumed past the end. `None` if
@@ -196,8 +196,8 @@ impl<'a> AnyBatches<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let n_there = self.uploads.as_ref().map_or(0, Uploads::len) + usize::from(self.refusal.is_some());
-        (n_there + self.n_left.unwrap_or(0), self.n_left.map(|n_left| n_there + n_left))
+        let n_uploaded = self.uploads.as_ref().map_or(0, Uploads::len) + usize::from(self.refusal.is_some());
+        (n_uploaded + self.n_left.unwrap_or(0), self.n_left.map(|n_left| n_uploaded + n_left))
     }
 }
 

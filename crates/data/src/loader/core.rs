@@ -9,10 +9,10 @@ use super::maker::Recipe;
 use super::order::{Order, OrderKind, Position, Positions};
 use super::pinned::{PinnedPool, pinned_pool};
 use super::pool::WorkerPool;
-use super::report::{LoaderReport, Made, Skipped};
+use super::report::{LoaderReport, Outcome, Skipped};
 use super::settings::Settings;
 use super::source::{BatchSource, Step};
-use crate::identity::in_a_line;
+use crate::identity::one_line;
 use crate::opaque::Opaque;
 use crate::panics::lock;
 use crate::state::LoaderState;
@@ -44,9 +44,9 @@ const KEPT_SKIPPED: usize = 1_000;
 
 impl Progress {
     /// Adds the report and the skipped samples of a batch.
-    pub(super) fn add(&mut self, made: &mut Made) {
-        self.report.add(made);
-        self.skipped.extend(made.skipped.drain(..));
+    pub(super) fn add(&mut self, outcome: &mut Outcome) {
+        self.report.add(outcome);
+        self.skipped.extend(outcome.skipped.drain(..));
         let surplus = self.skipped.len().saturating_sub(KEPT_SKIPPED);
         self.skipped.drain(..surplus);
     }
@@ -131,7 +131,7 @@ impl Core {
                 OrderKind::Shards(share) if share.world_size == 1 => "all".to_owned(),
                 OrderKind::Shards(share) => format!("those of rank {} of {}", share.rank, share.world_size),
             };
-            (in_a_line(&order), in_a_line(&self.recipe.source.identity()))
+            (one_line(&order), one_line(&self.recipe.source.identity()))
         };
         let (order, dataset) = self.identity.get_or_init(names).clone();
         let (turn, len) = self.recipe.order.share().map_or((None, n), |share| (Some(turn), share.n_read(n)));

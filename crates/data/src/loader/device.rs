@@ -121,23 +121,23 @@ pub(super) struct Uploads {
     /// The sources of the batches that were sent before, the oldest first.
     earlier: VecDeque<Vec<AnyTensor>>,
     /// The next batches for the program, each with the loader's position after it.
-    there: VecDeque<(Result<AnyBatch>, Position)>,
+    uploaded: VecDeque<(Result<AnyBatch>, Position)>,
 }
 
 impl Uploads {
     pub(super) fn begin(to: &ToDevice) -> Result<Self> {
         check_most("ahead", to.ahead, MAX_AHEAD, "2 is usual")?;
         let (stream, sources) = (CopyStream::new(&to.device)?, Mutex::default());
-        Ok(Self { to: to.clone(), stream, sources, earlier: VecDeque::new(), there: VecDeque::new() })
+        Ok(Self { to: to.clone(), stream, sources, earlier: VecDeque::new(), uploaded: VecDeque::new() })
     }
 
     /// How many batches the program can get without another being made.
     pub(super) fn len(&self) -> usize {
-        self.there.len()
+        self.uploaded.len()
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.there.len() > self.to.ahead
+        self.uploaded.len() > self.to.ahead
     }
 
     /// Starts the copy of batch `number` of the epoch; a panic becomes an error.
@@ -154,25 +154,25 @@ impl Uploads {
     }
 
     /// Adds a batch that was sent, or the error in its place.
-    pub(super) fn push(&mut self, batch: Result<AnyBatch>, then: Position) {
+    pub(super) fn push(&mut self, batch: Result<AnyBatch>, next: Position) {
         let sources = self.sources.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.earlier.push_back(mem::take(sources));
-        self.there.push_back((batch, then));
+        self.uploaded.push_back((batch, next));
     }
 
     /// The next batch. Drops the sources of the batch before it, which waits for the copy of that batch.
     pub(super) fn pop(&mut self) -> Option<(Result<AnyBatch>, Position)> {
-        let given = self.there.pop_front()?;
-        while self.earlier.len() > self.there.len() + 1 {
+        let first = self.uploaded.pop_front()?;
+        while self.earlier.len() > self.uploaded.len() + 1 {
             self.earlier.pop_front();
         }
-        Some(given)
+        Some(first)
     }
 }
 
 impl Destination for Uploads {
     fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
-        let there = match tensor.dtype() {
+        let uploaded = match tensor.dtype() {
             dtype if dtype.is_float() => self.stream.upload(&tensor.float()?)?.into(),
             dtype if dtype.is_int() => self.stream.upload(&tensor.int()?)?.into(),
             _ => self.stream.upload(&tensor.bool()?)?.into(),
@@ -180,6 +180,6 @@ impl Destination for Uploads {
         if !self.stream.device().is_cpu() {
             lock(&self.sources).push(tensor);
         }
-        Ok(there)
+        Ok(uploaded)
     }
 }

@@ -14,7 +14,7 @@ use pagelock_tensor::Generator;
 use super::order::{Order, OrderKind, Position};
 use super::pinned::PinnedAllocator;
 use super::pool::Worker;
-use super::report::{LoaderReport, Made, Skipped};
+use super::report::{LoaderReport, Outcome, Skipped};
 use super::settings::Settings;
 use super::source::{AnyBatch, BatchSource, Step};
 use crate::dataset::check_index;
@@ -199,25 +199,25 @@ impl Maker {
         self.shard = request.shard.as_ref().map(|reader| reader.shard);
         request.indices = mem::take(&mut self.indices);
         request.indices.clear();
-        let made = catch_unwind(AssertUnwindSafe(|| make(self, &mut request)));
-        let made = match made {
-            Ok(made) => made.map_err(|error| self.locate(error, &request.indices)),
+        let result = catch_unwind(AssertUnwindSafe(|| make(self, &mut request)));
+        let result = match result {
+            Ok(result) => result.map_err(|error| self.locate(error, &request.indices)),
             Err(panic) => Err(self.panicked(panic, &mut request)),
         };
         self.report.samples = request.indices.len().saturating_sub(self.skipped.len()) as u64;
         self.indices = request.indices;
-        made
+        result
     }
 
     /// The result, the report and the skipped samples of the batch that was made last.
-    pub(super) fn made(&mut self, result: Result<bool>) -> Made {
-        Made { result, report: self.report, skipped: mem::take(&mut self.skipped) }
+    pub(super) fn outcome(&mut self, result: Result<bool>) -> Outcome {
+        Outcome { result, report: self.report, skipped: mem::take(&mut self.skipped) }
     }
 
     fn locate(&self, error: Error, indices: &[usize]) -> Error {
         match error {
             error @ (Error::Sample { .. } | Error::Shard { .. } | Error::AllSkipped { .. }) => error,
-            error => error.locate(&self.kept(indices)).of_batch(indices, self.shard, self.worker),
+            error => error.locate(&self.not_skipped(indices)).of_batch(indices, self.shard, self.worker),
         }
     }
 
@@ -337,9 +337,9 @@ impl Maker {
     }
 
     /// The samples of a batch without those that were left out.
-    fn kept(&self, indices: &[usize]) -> Vec<usize> {
-        let is_kept = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
-        indices.iter().copied().filter(is_kept).collect()
+    fn not_skipped(&self, indices: &[usize]) -> Vec<usize> {
+        let was_fetched = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
+        indices.iter().copied().filter(was_fetched).collect()
     }
 
     /// Makes a batch of the samples that were fetched.

@@ -30,13 +30,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use pagelock_memory::{Reservation, taken_by_thread};
+use pagelock_memory::{Reservation, net_allocated_by_thread};
 use pagelock_tensor::profiler::{self, Category};
 
 use super::maker::{Maker, Readers, Recipe, SampleProgress};
 use super::order::{Position, Positions};
 use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
-use super::report::Made;
+use super::report::Outcome;
 use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
 use crate::{Error, Result};
@@ -99,7 +99,7 @@ enum EntryState {
 
 struct Finished {
     batch: AnyBatch,
-    made: Made,
+    outcome: Outcome,
     reserved: Option<Reservation>, // held until the program takes the batch
 }
 
@@ -107,7 +107,7 @@ struct Finished {
 struct Job {
     position: Position,
     readers: Arc<Readers>,
-    room: AnyBatch,
+    batch: AnyBatch,
     reserved: Result<Option<Reservation>, pagelock_memory::Error>,
 }
 
@@ -119,7 +119,7 @@ pub(super) struct Worker {
 }
 
 /// What the program gets: the outcome of a batch and its position, or no position if the batch still comes later.
-pub(super) type Given = (Made, Option<Position>);
+pub(super) type PositionedOutcome = (Outcome, Option<Position>);
 
 impl WorkerPool {
     /// Starts the workers, which wait for an epoch.
@@ -170,22 +170,22 @@ impl WorkerPool {
     }
 
     /// Puts batch `number`, the next of the epoch, into `batch`, whose memory is reused; `None` at the end.
-    pub(super) fn next(&mut self, number: usize, batch: &mut AnyBatch) -> Option<Given> {
+    pub(super) fn next(&mut self, number: usize, batch: &mut AnyBatch) -> Option<PositionedOutcome> {
         let start = Instant::now();
         let shared = self.shared.clone();
         let mut state = lock(&shared.state);
-        let (position, mut made) = loop {
+        let (position, mut outcome) = loop {
             if let Some(error) = state.failure.take() {
-                return Some((Made::failed(error), None));
+                return Some((Outcome::failed(error), None));
             }
             if let Some((position, finished)) = state.pop_ready() {
                 shared.wake_after_pop(&state, finished.reserved);
-                if matches!(finished.made.result, Ok(false)) {
+                if matches!(finished.outcome.result, Ok(false)) {
                     state.spare.push(finished.batch);
                     continue;
                 }
                 state.spare.push(mem::replace(batch, finished.batch));
-                break (position, finished.made);
+                break (position, finished.outcome);
             }
             if state.entries.is_empty() && state.positions.peek().is_none() {
                 return None;
@@ -201,14 +201,14 @@ impl WorkerPool {
             };
             state.program_waits = None;
         };
-        made.report.wait_for_program += mem::take(&mut state.wait_for_program);
-        made.report.wait_for_budget += mem::take(&mut state.wait_for_budget);
-        Some((made, Some(position)))
+        outcome.report.wait_for_program += mem::take(&mut state.wait_for_program);
+        outcome.report.wait_for_budget += mem::take(&mut state.wait_for_budget);
+        Some((outcome, Some(position)))
     }
 
     /// The error of a batch that took too long. In a dataset with indices, the epoch goes on without the batch, and
     /// another worker replaces the one that is stuck. A shard's batch comes later.
-    fn give_up(&mut self, mut state: MutexGuard<'_, State>, batch: usize, waited: Duration) -> Given {
+    fn give_up(&mut self, mut state: MutexGuard<'_, State>, batch: usize, waited: Duration) -> PositionedOutcome {
         let share = self.shared.recipe.order.share();
         let Some(position) = state.entries.front().map(|entry| entry.position).or_else(|| state.positions.peek())
         else {
@@ -224,7 +224,7 @@ impl WorkerPool {
         let shard = share.map(|share| share.shard_at(position.turn));
         let error = Error::Timeout { worker, batch, sample, first, shard, waited };
         if share.is_some() {
-            return (Made::failed(error), None);
+            return (Outcome::failed(error), None);
         }
         match state.entries.pop_front() {
             Some(entry) => state.n_pending -= usize::from(matches!(entry.state, EntryState::Pending)),
@@ -236,7 +236,7 @@ impl WorkerPool {
             self.threads[worker] = self.start(worker)?; // the replaced one ends after its batch
             Ok(())
         });
-        (Made::failed(replaced.err().unwrap_or(error)), Some(position))
+        (Outcome::failed(replaced.err().unwrap_or(error)), Some(position))
     }
 
     /// Ends an epoch early. Batches that workers are making are dropped when they are finished.
@@ -305,13 +305,13 @@ impl State {
 
     /// The index of the entry that a worker makes; `None` if its batch is no longer needed.
     fn index_of(&self, worker: &Worker) -> Option<usize> {
-        let is_its =
+        let is_of_worker =
             |entry: &Entry| matches!(entry.state, EntryState::Making { worker: number } if number == worker.number);
-        self.entries.iter().rposition(is_its).filter(|_| self.is_at_work(worker)) // most are near the end
+        self.entries.iter().rposition(is_of_worker).filter(|_| self.is_at_work(worker)) // most are near the end
     }
 
     /// Takes the last finished batch, but not the first entry, and makes its entry pending again.
-    fn take_back(&mut self) -> Option<EntryState> {
+    fn unready_last(&mut self) -> Option<EntryState> {
         let is_ready = |entry: &&mut Entry| matches!(entry.state, EntryState::Ready(_));
         let last = self.entries.iter_mut().skip(1).rev().find(is_ready)?;
         self.n_pending += 1;
@@ -336,8 +336,8 @@ impl Shared {
             PinnedAllocator::new(memory, self.recipe.settings.when_full, move |waited| shared.waits_on(&worker, waited))
         });
         let mut maker = Maker::new(Some(worker), pinned, self.recipe.settings.skips);
-        while let Some(Job { position, readers, room: mut batch, reserved }) = self.take(worker) {
-            let before = taken_by_thread();
+        while let Some(Job { position, readers, mut batch, reserved }) = self.take(worker) {
+            let before = net_allocated_by_thread();
             let (reserved, refusal) = match reserved {
                 Ok(reserved) => (reserved, None),
                 Err(refused) => (None, Some(Error::Memory(refused))),
@@ -345,8 +345,8 @@ impl Shared {
             let making = profiler::span("DataLoader worker", Category::Loading);
             let result = self.recipe.make(&readers, position, refusal, &mut maker, &mut batch);
             drop(making);
-            let batch_bytes = (taken_by_thread() - before).max(1) as u64;
-            let finished = Finished { batch, made: maker.made(result), reserved };
+            let batch_bytes = (net_allocated_by_thread() - before).max(1) as u64;
+            let finished = Finished { batch, outcome: maker.outcome(result), reserved };
             let unwanted = self.finish(worker, position, finished, batch_bytes);
             drop_quietly((unwanted, readers)); // without the lock
             self.end_job(worker);
@@ -384,11 +384,11 @@ impl Shared {
             state.entries[index].state = EntryState::Making { worker: worker.number };
             state.n_pending -= 1;
             state.n_jobs += 1;
-            let (readers, room) = (state.readers.clone(), state.spare.pop().unwrap_or_default());
+            let (readers, batch) = (state.readers.clone(), state.spare.pop().unwrap_or_default());
             if let Some(reserved) = self.reserve(state, worker) {
-                return Some(Job { position, readers, room, reserved });
+                return Some(Job { position, readers, batch, reserved });
             }
-            drop_quietly((readers, room)); // the batch is no longer needed
+            drop_quietly((readers, batch)); // the batch is no longer needed
             self.end_job(worker);
             state = lock(&self.state);
         }
@@ -468,12 +468,12 @@ impl Shared {
             self.work.notify_all(); // its memory is freed soon
             return Some(finished);
         };
-        if matches!(finished.made.result, Ok(false)) {
+        if matches!(finished.outcome.result, Ok(false)) {
             state.positions.end_shard(position.turn);
         }
         state.entries[index].state = EntryState::Ready(finished);
-        let fed = index == 0 && mem::take(&mut state.is_starving);
-        if is_first || fed {
+        let ended_starving = index == 0 && mem::take(&mut state.is_starving);
+        if is_first || ended_starving {
             self.work.notify_all(); // workers waited for the size of the first batch, or for this entry
         }
         if index == 0 && state.program_waits.is_some() {
@@ -511,7 +511,7 @@ impl Shared {
             }
             return !state.is_starving;
         }
-        if let Some(later) = state.take_back() {
+        if let Some(later) = state.unready_last() {
             drop(state);
             drop_quietly(later); // without the lock
             return true;

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::loaders::Loader;
-use crate::error::{sample_of, who};
+use crate::error::{sample_of, worker_name};
 use crate::{Error, Result};
 
 /// What a loader has done so far, and how long each part took.
@@ -84,18 +84,18 @@ pub struct Skipped {
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { epoch, index, shard, worker, error } = self;
-        write!(f, "{} left out {} in epoch {epoch}: {error}", who(*worker), sample_of(*index, *shard))
+        write!(f, "{} left out {} in epoch {epoch}: {error}", worker_name(*worker), sample_of(*index, *shard))
     }
 }
 
 /// The outcome of a batch, and what it took to make it.
-pub(super) struct Made {
+pub(super) struct Outcome {
     pub(super) result: Result<bool>, // false: its shard has no more
     pub(super) report: LoaderReport, // of this batch alone
     pub(super) skipped: Vec<Skipped>,
 }
 
-impl Made {
+impl Outcome {
     pub(super) fn failed(error: Error) -> Self {
         Self { result: Err(error), report: LoaderReport::default(), skipped: Vec::new() }
     }
@@ -103,7 +103,7 @@ impl Made {
 
 impl LoaderReport {
     /// Adds a batch.
-    pub(super) fn add(&mut self, Made { result, report: batch, skipped }: &Made) {
+    pub(super) fn add(&mut self, Outcome { result, report: batch, skipped }: &Outcome) {
         self.batches += 1;
         self.errors += u64::from(result.is_err());
         self.pageable += batch.pageable;

@@ -26,12 +26,12 @@ impl Default for AnyBatch {
 
 impl AnyBatch {
     fn put<B: Send + 'static>(&mut self, batch: B) {
-        *self.room() = Some(batch);
+        *self.slot() = Some(batch);
     }
 
     /// The batch that was put in.
     pub(super) fn take<B: Send + 'static>(&mut self) -> B {
-        let Some(batch) = self.room().take() else { unreachable!("`take` is called only after `put`") };
+        let Some(batch) = self.slot().take() else { unreachable!("`take` is called only after `put`") };
         batch
     }
 
@@ -43,7 +43,7 @@ impl AnyBatch {
     }
 
     /// Allocates if the last batch had another type.
-    fn room<B: Send + 'static>(&mut self) -> &mut Option<B> {
+    fn slot<B: Send + 'static>(&mut self) -> &mut Option<B> {
         let any = self.0.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !any.is::<Option<B>>() {
             *any = Box::new(None::<B>);
@@ -177,7 +177,7 @@ pub(super) fn transform<A: Send + 'static, B: Send + 'static>(
 /// Copies the tensors of a batch into page-locked memory, unless all were made there.
 pub(super) fn pin<B: PinMemory + Send + 'static>() -> Arc<Step> {
     Arc::new(|batch: &mut AnyBatch, maker: &mut Maker| {
-        if batch.room::<B>().as_ref().is_some_and(B::is_pinned) {
+        if batch.slot::<B>().as_ref().is_some_and(B::is_pinned) {
             return Ok(());
         }
         maker.pin(&mut |slots| move_tensors::<B>(batch, slots))

@@ -17,10 +17,10 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use self::pages::{Pages, Room};
+use self::pages::{PageReservations, Pages};
 use crate::elements::kind_of;
 use crate::file_bytes::FileBytes;
-use crate::identity::{hash_of_blocks, shown};
+use crate::identity::{hash_of_blocks, hash_or_error};
 use crate::panics::{lock, unpanicked};
 use crate::{Error, Result};
 
@@ -66,9 +66,10 @@ impl ParquetTable {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        let pages = Pages { file: FileBytes::open(&path)?, room: None };
+        let pages = Pages { file: FileBytes::open(&path)?, reservations: None };
         let footer_bytes = footer_bytes(&pages);
-        let (footer, _parsing) = (HeapReservation::new(KEPT * footer_bytes)?, HeapReservation::new(footer_bytes)?);
+        let footer = HeapReservation::new(PARSED_RATIO * footer_bytes)?;
+        let _parsing = HeapReservation::new(footer_bytes)?;
         let opened = unpanicked(|| SerializedFileReader::new(pages.clone()).map_err(|error| error.to_string()));
         let reader = opened.map_err(|problem| damaged(&path, &problem))?;
         let metadata = reader.metadata().file_metadata();
@@ -106,7 +107,7 @@ impl ParquetTable {
     pub fn identity(&self) -> String {
         let file = &self.pages.file;
         let (len_bytes, hash) = (file.len(), hash_of_blocks(file.len(), |out, at| file.read_exact_at(out, at)));
-        format!("ParquetTable of {} rows in {len_bytes} bytes, {}", self.n_rows, shown(hash))
+        format!("ParquetTable of {} rows in {len_bytes} bytes, {}", self.n_rows, hash_or_error(hash))
     }
 
     /// One column of numbers or truth values, `[rows]`, in the precision that the file has them in.
@@ -165,10 +166,10 @@ impl ParquetTable {
         if physical != PhysicalType::BYTE_ARRAY {
             return Err(self.wrong(format!("its column `{name}` has {physical}, not bytes; use column()")));
         }
-        let (mut all, mut room) = (Vec::new(), Vec::new()); // `room` keeps budget for `all` until the end
+        let (mut all, mut reservations) = (Vec::new(), Vec::new()); // for `all`, until the end
         self.read::<ByteArrayType>(at, &mut |values| {
-            let n_bytes: usize = values.iter().map(|bytes| bytes.len() + BESIDE_TEXT).sum();
-            room.push(HeapReservation::new(n_bytes as u64)?);
+            let n_bytes: usize = values.iter().map(|bytes| bytes.len() + TEXT_OVERHEAD).sum();
+            reservations.push(HeapReservation::new(n_bytes as u64)?);
             all.extend(values.iter().map(|bytes| bytes.data().to_vec()));
             Ok(())
         })?;
@@ -205,8 +206,8 @@ impl ParquetTable {
         let mut outcome = Ok(());
         let tensor = Tensor::build(self.n_rows, |mut out: &mut [E]| {
             outcome = self.read::<D>(at, &mut |values| {
-                let (room, rest) = std::mem::take(&mut out).split_at_mut(values.len());
-                room.copy_from_slice(values);
+                let (chunk, rest) = std::mem::take(&mut out).split_at_mut(values.len());
+                chunk.copy_from_slice(values);
                 out = rest;
                 Ok(())
             });
@@ -232,7 +233,7 @@ impl ParquetTable {
                 )));
             }
             let mut rows =
-                Group { table: self, name, levels: Vec::new(), values: Vec::new(), n_before, room: Arc::default() };
+                Group { table: self, name, levels: vec![], values: vec![], n_before, reservations: Arc::default() };
             rows.read::<D>(chunk, column.max_def_level(), n_rows, take)?;
             n_before += n_rows;
         }
@@ -260,7 +261,7 @@ struct Group<'a, T> {
     levels: Vec<i16>,
     values: Vec<T>,
     n_before: usize, // rows of the groups before
-    room: Arc<Mutex<Room>>,
+    reservations: Arc<Mutex<PageReservations>>,
 }
 
 impl<T> Group<'_, T> {
@@ -272,7 +273,7 @@ impl<T> Group<'_, T> {
         n_rows: usize,
         take: &mut dyn FnMut(&[T]) -> Result<()>,
     ) -> Result<()> {
-        let pages = Arc::new(Pages { room: Some(self.room.clone()), ..(*self.table.pages).clone() });
+        let pages = Arc::new(Pages { reservations: Some(self.reservations.clone()), ..(*self.table.pages).clone() });
         let failed = |problem: String| self.failed(&problem);
         let mut reader = unpanicked(|| {
             let pages = SerializedPageReader::new(pages, chunk, n_rows, None);
@@ -282,7 +283,7 @@ impl<T> Group<'_, T> {
         .map_err(failed)?;
         let mut n_read = 0;
         while n_read < n_rows {
-            let n_records = self.some(&mut reader, (n_rows - n_read).min(BATCH))?;
+            let n_records = self.read_some(&mut reader, (n_rows - n_read).min(BATCH))?;
             if n_records == 0 {
                 return Err(self.table.wrong(format!("its column `{}` has too few values; get it again", self.name)));
             }
@@ -297,14 +298,14 @@ impl<T> Group<'_, T> {
             take(&self.values)?;
             n_read += n_records;
         }
-        match self.some(&mut reader, 1)? {
+        match self.read_some(&mut reader, 1)? {
             0 => Ok(()),
             _ => Err(self.table.wrong(format!("its column `{}` has too many values; get it again", self.name))),
         }
     }
 
     /// Reads at most `most` values; returns how many rows they are.
-    fn some<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, most: usize) -> Result<usize> {
+    fn read_some<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, most: usize) -> Result<usize> {
         self.levels.clear();
         self.values.clear();
         let read = unpanicked(|| {
@@ -316,13 +317,13 @@ impl<T> Group<'_, T> {
 
     /// The error of the budget if it refused, else that of the reader.
     fn failed(&self, problem: &str) -> Error {
-        let refusal = lock(&self.room).refusal.take();
+        let refusal = lock(&self.reservations).refusal.take();
         refusal.map_or_else(|| damaged(&self.table.path, problem), Error::from)
     }
 }
 
 /// Memory that a parsed footer takes, as a multiple of its length.
-const KEPT: u64 = 12;
+const PARSED_RATIO: u64 = 12;
 
 /// The length of the footer, as the end of the file states it.
 fn footer_bytes(pages: &Pages) -> u64 {
@@ -335,7 +336,7 @@ fn footer_bytes(pages: &Pages) -> u64 {
 }
 
 /// The overhead of a text in bytes: its entry in a list that grows, and the allocator's own.
-const BESIDE_TEXT: usize = 2 * size_of::<Vec<u8>>() + 32;
+const TEXT_OVERHEAD: usize = 2 * size_of::<Vec<u8>>() + 32;
 
 /// Rows that are read at once.
 const BATCH: usize = 1 << 16;

@@ -23,9 +23,9 @@ use crate::file_bytes::{FileBytes, Reader};
 use crate::panics::lock;
 
 /// The best ratio of Snappy: a copy of 64 bytes takes three bytes.
-const MAX_PACKED: i64 = 22;
+const MAX_SNAPPY_RATIO: i64 = 22;
 /// The fewest bytes of a value of a dictionary.
-const MIN_VALUE: i64 = 4;
+const MIN_VALUE_BYTES: i64 = 4;
 /// How many bytes of a header are checked.
 const START_BYTES: usize = 64;
 
@@ -34,12 +34,12 @@ const START_BYTES: usize = 64;
 pub(super) struct Pages {
     pub(super) file: FileBytes,
     /// The reservations for pages, while pages are read; `None` while the footer is read.
-    pub(super) room: Option<Arc<Mutex<Room>>>,
+    pub(super) reservations: Option<Arc<Mutex<PageReservations>>>,
 }
 
 /// What the pages of one column reserve in the host's budget.
 #[derive(Default)]
-pub(super) struct Room {
+pub(super) struct PageReservations {
     dictionary: Option<HeapReservation>,
     /// Of the last page, and of the one before.
     pages: [Option<HeapReservation>; 2],
@@ -49,20 +49,20 @@ pub(super) struct Room {
     pub(super) refusal: Option<pagelock_memory::Error>,
 }
 
-impl Room {
+impl PageReservations {
     /// Reserves memory for a page before it is read.
-    fn take(&mut self, start: u64, page: &Page) -> std::result::Result<(), String> {
+    fn reserve(&mut self, start: u64, page: &Page) -> std::result::Result<(), String> {
         if self.last == Some(start) {
             return Ok(());
         }
-        let taken = HeapReservation::new(page.len_bytes()).map_err(|refusal| {
+        let reservation = HeapReservation::new(page.len_bytes()).map_err(|refusal| {
             let text = refusal.to_string();
             self.refusal = Some(refusal);
             text
         })?;
         match page.kind {
-            DICTIONARY => self.dictionary = Some(taken),
-            _ => self.pages = [Some(taken), self.pages[0].take()],
+            DICTIONARY => self.dictionary = Some(reservation),
+            _ => self.pages = [Some(reservation), self.pages[0].take()],
         }
         self.last = Some(start);
         Ok(())
@@ -79,10 +79,10 @@ impl ChunkReader for Pages {
     type T = BufReader<Reader>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        if let Some(room) = &self.room {
+        if let Some(reservations) = &self.reservations {
             let start_bytes = self.file.len().saturating_sub(start).min(START_BYTES as u64);
             let page = check(&self.get_bytes(start, start_bytes as usize)?).map_err(ParquetError::General)?;
-            lock(room).take(start, &page).map_err(ParquetError::General)?;
+            lock(reservations).reserve(start, &page).map_err(ParquetError::General)?;
         }
         let mut reader = self.file.clone().reader();
         reader.seek(SeekFrom::Start(start))?;
@@ -136,7 +136,7 @@ fn check(mut header: &[u8]) -> Result<Page, String> {
         }
     };
     let [_, _, unpacked, packed, _] = sizes;
-    if unpacked < 0 || packed < 0 || unpacked / MAX_PACKED > packed + 8 {
+    if unpacked < 0 || packed < 0 || unpacked / MAX_SNAPPY_RATIO > packed + 8 {
         return Err(format!("a page claims to unpack from {packed} to {unpacked} bytes"));
     }
     let mut details = [0; 5];
@@ -146,7 +146,7 @@ fn check(mut header: &[u8]) -> Result<Page, String> {
     }
     let (n_values, encoding) = (details[1], if kind == DATA_V2 { details[4] } else { details[2] });
     match kind {
-        DICTIONARY if !(0..=unpacked / MIN_VALUE).contains(&n_values) => {
+        DICTIONARY if !(0..=unpacked / MIN_VALUE_BYTES).contains(&n_values) => {
             Err(format!("a dictionary of {unpacked} bytes claims {n_values} values"))
         }
         // The decoders of these encodings allocate as many lengths as the packed data claim.

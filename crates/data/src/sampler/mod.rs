@@ -372,14 +372,14 @@ impl Permutation {
 
     /// The index at `position`, which must be below `n`.
     fn apply(&self, position: usize) -> usize {
-        let mut index = self.once(position as u64);
+        let mut index = self.feistel(position as u64);
         while index >= self.n {
-            index = self.once(index);
+            index = self.feistel(index);
         }
         index as usize
     }
 
-    fn once(&self, index: u64) -> u64 {
+    fn feistel(&self, index: u64) -> u64 {
         let (mut high, mut low) = (index >> self.low_bits, index & self.low_mask);
         for keys in self.keys.chunks_exact(2) {
             high ^= scramble(low, keys[0]) & self.high_mask;

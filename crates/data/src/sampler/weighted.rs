@@ -33,11 +33,11 @@ pub struct WeightedSampler {
     seed: u64,
 }
 
-/// A column of the alias table: a draw below `own` gives the column's sample, any other draw gives `other`.
+/// A column of the alias table: a draw below `threshold` gives the column's sample, any other draw gives `alias`.
 #[derive(Clone, Copy, Debug)]
 struct Column {
-    own: f64,
-    other: usize,
+    threshold: f64,
+    alias: usize,
 }
 
 impl WeightedSampler {
@@ -81,8 +81,8 @@ impl WeightedSampler {
         generator.set_position(position as u64);
         let product = u128::from(generator.next_u64()) * self.columns.len() as u128;
         let (index, rest) = ((product >> 64) as usize, product as u64);
-        let Column { own, other } = self.columns[index];
-        if (rest as f64) < own * 2_f64.powi(64) { index } else { other }
+        let Column { threshold, alias } = self.columns[index];
+        if (rest as f64) < threshold * 2_f64.powi(64) { index } else { alias }
     }
 }
 
@@ -91,20 +91,21 @@ impl WeightedSampler {
 fn columns(weights: &[f64], sum: f64) -> Vec<Column> {
     let mean = sum / weights.len() as f64;
     let mut columns: Vec<Column> =
-        weights.iter().enumerate().map(|(other, weight)| Column { own: weight / mean, other }).collect();
-    let (mut small, mut large): (Vec<_>, Vec<_>) = (0..weights.len()).partition(|&index| columns[index].own < 1.0);
+        weights.iter().enumerate().map(|(alias, weight)| Column { threshold: weight / mean, alias }).collect();
+    let is_small = |index: &usize| columns[*index].threshold < 1.0;
+    let (mut small, mut large): (Vec<_>, Vec<_>) = (0..weights.len()).partition(is_small);
     while let (Some(&under), Some(&over)) = (small.last(), large.last()) {
         small.pop();
-        columns[under].other = over;
-        columns[over].own -= 1.0 - columns[under].own;
-        if columns[over].own < 1.0 {
+        columns[under].alias = over;
+        columns[over].threshold -= 1.0 - columns[under].threshold;
+        if columns[over].threshold < 1.0 {
             large.pop();
             small.push(over);
         }
     }
     // The remaining columns differ from 1 by rounding only; the column of a sample without weight is never among
     // them.
-    small.into_iter().chain(large).for_each(|index| columns[index].own = 1.0);
+    small.into_iter().chain(large).for_each(|index| columns[index].threshold = 1.0);
     columns
 }
 
@@ -122,7 +123,8 @@ impl Sampler for WeightedSampler {
 
     fn identity(&self) -> String {
         let Self { columns, n_draws, seed } = self;
-        let hash = Hash::of_numbers(columns.iter().flat_map(|column| [column.own.to_bits(), column.other as u64]));
+        let numbers = columns.iter().flat_map(|column| [column.threshold.to_bits(), column.alias as u64]);
+        let hash = Hash::of_numbers(numbers);
         format!("{n_draws} draws of {} weights, seed {seed}, {hash}", columns.len())
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use pagelock_tensor::{Int, Tensor};
 
-use super::lines::{self, Room};
+use super::lines::{self, GrowingReservation};
 use crate::{Error, Result};
 
 const HEAD: &str = "pagelock byte pairs 1";
@@ -43,7 +43,7 @@ pub struct BytePairs {
     pairs: Arc<[Pair]>,
     ids: Arc<HashMap<Pair, u32>>,
     lens: Arc<[usize]>, // in bytes, by number
-    _counted: Arc<Room>,
+    _counted: Arc<GrowingReservation>,
 }
 
 impl PartialEq for BytePairs {
@@ -69,17 +69,17 @@ impl BytePairs {
             let text = format!("{n_pieces} pieces are too few or too many; give 256 (one for each byte) to 2147483648");
             return Err(Error::Argument(text));
         }
-        let (mut counts, mut room) = (BTreeMap::<Vec<u8>, u64>::new(), Room::default());
+        let (mut counts, mut reservation) = (BTreeMap::<Vec<u8>, u64>::new(), GrowingReservation::default());
         for text in texts {
-            count_words(text.as_ref(), &mut counts, &mut room)?;
+            count_words(text.as_ref(), &mut counts, &mut reservation)?;
         }
-        Self::of_pairs(Learner::new(counts, &mut room)?.learn(n_pieces - 256))
+        Self::of_pairs(Learner::new(counts, &mut reservation)?.learn(n_pieces - 256))
     }
 
     /// From pairs, each of which has to consist of earlier pieces.
     fn of_pairs(pairs: Vec<Pair>) -> Result<Self> {
-        let mut room = Room::default();
-        room.take(pairs.len() as u64 * 64)?;
+        let mut reservation = GrowingReservation::default();
+        reservation.reserve(pairs.len() as u64 * 64)?;
         let (mut lens, mut ids) = (vec![1_usize; 256], HashMap::with_capacity(pairs.len()));
         for (&(left, right), id) in pairs.iter().zip(256_u32..) {
             let len = |piece: u32| lens.get(piece as usize).copied();
@@ -92,7 +92,7 @@ impl BytePairs {
             };
             lens.push(len);
         }
-        Ok(Self { pairs: pairs.into(), ids: Arc::new(ids), lens: lens.into(), _counted: Arc::new(room) })
+        Ok(Self { pairs: pairs.into(), ids: Arc::new(ids), lens: lens.into(), _counted: Arc::new(reservation) })
     }
 
     /// How many pieces there are.
@@ -109,8 +109,8 @@ impl BytePairs {
     /// # Examples
     /// See [`BytePairs`].
     pub fn encode(&self, text: &str) -> Result<Tensor<Int>> {
-        let (mut ids, mut room) = (Vec::new(), Room::default());
-        room.take(2 * (size_of::<i64>() * text.len()) as u64)?;
+        let (mut ids, mut reservation) = (Vec::new(), GrowingReservation::default());
+        reservation.reserve(2 * (size_of::<i64>() * text.len()) as u64)?;
         for word in words(text) {
             let mut pieces: Vec<u32> = word.bytes().map(u32::from).collect();
             // A word has at most 128 bytes, so looking at all its pairs again is quick.
@@ -139,8 +139,8 @@ impl BytePairs {
             Error::Argument(format!("there is no piece {id}: there are {len}, counted from 0; check the model"))
         };
         let ids = ids.iter().map(|id| known(id).ok_or_else(|| missing(id))).collect::<Result<Vec<u32>>>()?;
-        let mut room = Room::default();
-        room.take(ids.iter().fold(0, |sum: u64, &id| sum.saturating_add(self.lens[id as usize] as u64)))?;
+        let mut reservation = GrowingReservation::default();
+        reservation.reserve(ids.iter().fold(0, |sum: u64, &id| sum.saturating_add(self.lens[id as usize] as u64)))?;
         let mut bytes = Vec::new();
         let mut rest = Vec::new();
         for id in ids {
@@ -253,14 +253,14 @@ fn word_len(text: &str) -> usize {
     len
 }
 
-fn count_words(text: &str, counts: &mut BTreeMap<Vec<u8>, u64>, room: &mut Room) -> Result<()> {
+fn count_words(text: &str, counts: &mut BTreeMap<Vec<u8>, u64>, reservation: &mut GrowingReservation) -> Result<()> {
     for word in words(text) {
         if let Some(count) = counts.get_mut(word.as_bytes()) {
             *count += 1;
             continue;
         }
         // Its bytes, four bytes for each of them during learning, and an entry in the lists of its pairs.
-        room.take(64 * word.len() as u64 + 128)?;
+        reservation.reserve(64 * word.len() as u64 + 128)?;
         counts.insert(word.as_bytes().to_vec(), 1);
     }
     Ok(())
@@ -274,35 +274,35 @@ struct Learner {
 }
 
 impl Learner {
-    fn new(counts: BTreeMap<Vec<u8>, u64>, room: &mut Room) -> Result<Self> {
-        room.take(counts.len() as u64 * 32)?;
+    fn new(counts: BTreeMap<Vec<u8>, u64>, reservation: &mut GrowingReservation) -> Result<Self> {
+        reservation.reserve(counts.len() as u64 * 32)?;
         let words =
             counts.into_iter().map(|(word, count)| (word.into_iter().map(u32::from).collect(), count)).collect();
         let mut learner = Self { words, pairs: HashMap::new(), heap: BinaryHeap::new() };
         for word in 0..learner.words.len() {
-            learner.note(word);
+            learner.count_pairs(word);
         }
         learner.heap = learner.pairs.iter().map(|(&pair, &(count, _))| (count, std::cmp::Reverse(pair))).collect();
         Ok(learner)
     }
 
     /// Adds the pairs of a word.
-    fn note(&mut self, word: usize) {
+    fn count_pairs(&mut self, word: usize) {
         let (pieces, count) = &self.words[word];
         for pair in pieces.windows(2) {
-            let (sum, places) = self.pairs.entry((pair[0], pair[1])).or_default();
+            let (sum, word_indices) = self.pairs.entry((pair[0], pair[1])).or_default();
             *sum += count;
-            places.insert(word);
+            word_indices.insert(word);
         }
     }
 
     /// Removes the pairs of a word.
-    fn forget(&mut self, word: usize) {
+    fn uncount_pairs(&mut self, word: usize) {
         let (pieces, count) = &self.words[word];
         for pair in pieces.windows(2) {
-            if let Some((sum, places)) = self.pairs.get_mut(&(pair[0], pair[1])) {
+            if let Some((sum, word_indices)) = self.pairs.get_mut(&(pair[0], pair[1])) {
                 *sum = sum.saturating_sub(*count);
-                places.remove(&word);
+                word_indices.remove(&word);
             }
         }
     }
@@ -328,12 +328,12 @@ impl Learner {
     }
 
     fn replace(&mut self, pair: Pair, id: u32) {
-        let places = self.pairs.get(&pair).map(|(_, places)| places.clone()).unwrap_or_default();
+        let word_indices = self.pairs.get(&pair).map(|(_, word_indices)| word_indices.clone()).unwrap_or_default();
         let mut changed = BTreeSet::new();
-        for word in places {
-            self.forget(word);
+        for word in word_indices {
+            self.uncount_pairs(word);
             join(&mut self.words[word].0, pair, id);
-            self.note(word);
+            self.count_pairs(word);
             changed
                 .extend(self.words[word].0.windows(2).filter(|pair| pair.contains(&id)).map(|pair| (pair[0], pair[1])));
         }

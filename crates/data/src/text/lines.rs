@@ -31,15 +31,15 @@ pub(super) fn load(path: &Path, head: &str) -> Result<(String, HeapReservation)>
 
 /// A reservation that grows step by step, in blocks.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct GrowingReservation {
     blocks: Vec<HeapReservation>,
     left: u64,
 }
 
-impl Room {
+impl GrowingReservation {
     const BLOCK_BYTES: u64 = 64 << 10;
 
-    pub(crate) fn take(&mut self, len_bytes: u64) -> Result<()> {
+    pub(crate) fn reserve(&mut self, len_bytes: u64) -> Result<()> {
         if len_bytes > self.left {
             let block = Self::BLOCK_BYTES.max(len_bytes);
             self.blocks.push(HeapReservation::new(block)?);

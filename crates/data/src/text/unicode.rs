@@ -1,7 +1,6 @@
 //! Normal forms of Unicode, and words: by `unicode-normalization` and `unicode-segmentation`.
 
 use unicode_normalization::UnicodeNormalization;
-use unicode_normalization::char::is_combining_mark;
 use unicode_segmentation::UnicodeSegmentation;
 
 /// A normal form of Unicode: <https://www.unicode.org/reports/tr15/>.
@@ -43,7 +42,7 @@ pub fn normalize(text: &str, form: NormalForm) -> String {
 /// assert_eq!(pagelock_data::text::fold_to_ascii("Ślusàrski"), "Slusarski");
 /// ```
 pub fn fold_to_ascii(text: &str) -> String {
-    text.nfkd().filter(|&letter| letter.is_ascii() && !is_combining_mark(letter)).collect()
+    text.nfkd().filter(char::is_ascii).collect()
 }
 
 /// The words of a text, without spaces and punctuation, by Unicode's word boundaries:

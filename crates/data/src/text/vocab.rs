@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use pagelock_tensor::{Int, Tensor};
 
-use super::lines::{self, Room};
+use super::lines::{self, GrowingReservation};
 use crate::{Error, Result};
 
 /// The first line of a file.
 const HEAD: &str = "pagelock vocabulary 1";
 /// The overhead of a token in bytes: its entries in the list and in the map, with the allocator's own.
-const BESIDE_TOKEN: u64 = 128;
+const TOKEN_OVERHEAD: u64 = 128;
 
 /// Numbers tokens from 0: special tokens first, then those of the training data, the most frequent first. Equally
 /// frequent tokens are in the order of their bytes. This is the order of torchtext's `build_vocab_from_iterator`.
@@ -40,7 +40,7 @@ pub struct Vocab {
     tokens: Arc<[String]>,
     ids: Arc<HashMap<String, i64>>,
     unknown: Option<i64>,
-    _counted: Arc<Room>,
+    _counted: Arc<GrowingReservation>,
 }
 
 impl PartialEq for Vocab {
@@ -64,13 +64,13 @@ impl Vocab {
     }
 
     fn build_from(tokens: &mut dyn Iterator<Item = &str>, specials: &[&str], min_freq: u64) -> Result<Self> {
-        let (mut counts, mut room) = (HashMap::<String, u64>::new(), Room::default());
+        let (mut counts, mut reservation) = (HashMap::<String, u64>::new(), GrowingReservation::default());
         for token in tokens {
             if let Some(count) = counts.get_mut(token) {
                 *count += 1;
                 continue;
             }
-            room.take(token.len() as u64 + BESIDE_TOKEN)?;
+            reservation.reserve(token.len() as u64 + TOKEN_OVERHEAD)?;
             counts.insert(token.to_owned(), 1);
         }
         counts.retain(|token, _| !specials.contains(&token.as_str()));
@@ -98,15 +98,15 @@ impl Vocab {
     }
 
     fn of_tokens(tokens: Vec<String>) -> Result<Self> {
-        let (mut ids, mut room) = (HashMap::with_capacity(tokens.len()), Room::default());
+        let (mut ids, mut reservation) = (HashMap::with_capacity(tokens.len()), GrowingReservation::default());
         for (token, id) in tokens.iter().zip(0..) {
-            room.take(2 * token.len() as u64 + BESIDE_TOKEN)?;
+            reservation.reserve(2 * token.len() as u64 + TOKEN_OVERHEAD)?;
             if let Some(before) = ids.insert(token.clone(), id) {
                 let text = format!("token `{token}` is in a vocabulary twice, at {before} and {id}; name each once");
                 return Err(Error::Argument(text));
             }
         }
-        Ok(Self { tokens: tokens.into(), ids: Arc::new(ids), unknown: None, _counted: Arc::new(room) })
+        Ok(Self { tokens: tokens.into(), ids: Arc::new(ids), unknown: None, _counted: Arc::new(reservation) })
     }
 
     /// The characters of a text, in the order of their code points.
@@ -185,9 +185,9 @@ impl Vocab {
     }
 
     fn encode_all(&self, tokens: &mut dyn Iterator<Item = &str>) -> Result<Tensor<Int>> {
-        let (mut ids, mut room) = (Vec::new(), Room::default());
+        let (mut ids, mut reservation) = (Vec::new(), GrowingReservation::default());
         for token in tokens {
-            room.take(2 * size_of::<i64>() as u64)?; // a list that grows may be twice as long
+            reservation.reserve(2 * size_of::<i64>() as u64)?; // a list that grows may be twice as long
             ids.push(self.id(token).ok_or_else(|| no_token(token))?);
         }
         let len = ids.len();

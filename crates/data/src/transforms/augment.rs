@@ -4,11 +4,11 @@ use std::ops::RangeInclusive;
 
 use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
 
-use super::crop::{Window, for_pictures};
+use super::crop::{Window, for_pictures, random_window};
 use super::image::{Pixel, Planes, with_pixels};
 use super::policies::{CHANGES, Strengths, sign};
 use super::resize::Interpolation;
-use super::{below, between, check_ratio};
+use super::{below, check_ratio};
 use crate::Result;
 
 for_pictures! { RandAugment RandomErasing }
@@ -109,17 +109,9 @@ impl RandomErasing {
 
     /// A random window; `None` if none of ten tries fits.
     fn window(&self, planes: Planes, random: &Generator) -> Option<Window> {
-        for _ in 0..10 {
-            let area = planes.len() as f64 * between(random, *self.scale.start(), *self.scale.end());
-            let ratio = between(random, self.ratio.start().ln(), self.ratio.end().ln()).exp();
-            let height = (area * ratio).sqrt().round_ties_even() as usize;
-            let width = (area / ratio).sqrt().round_ties_even() as usize;
-            if height < planes.height && width < planes.width {
-                let (top, left) = (below(random, planes.height - height + 1), below(random, planes.width - width + 1));
-                return Some(Window { top, left, height, width });
-            }
-        }
-        None
+        random_window(planes, [&self.scale, &self.ratio], random, |height, width| {
+            (height < planes.height && width < planes.width).then_some([height, width])
+        })
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn gray_or_color(op: &'static str, image: &AnyTensor) -> Result<Plane
     }
 }
 
-fn check_factor(op: &'static str, factor: f64) -> Result<f32> {
+pub(super) fn check_factor(op: &'static str, factor: f64) -> Result<f32> {
     match factor.is_finite() && factor >= 0.0 {
         true => Ok(factor as f32),
         false => Err(TensorError::Argument(format!("{op}: the factor is {factor}; give one of at least 0")).into()),

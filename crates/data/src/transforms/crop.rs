@@ -1,10 +1,12 @@
 //! Crops, borders and flips: pixels move, and none changes.
 
+use std::ops::RangeInclusive;
+
 use pagelock_tensor::{AnyTensor, Error as TensorError, Generator, Kind, Tensor};
 
 use super::functional;
 use super::image::{OUTSIDE, Planes, moved};
-use super::{Transform, below, wrong_shape};
+use super::{Transform, below, between, wrong_shape};
 use crate::Result;
 
 /// Implements [`Transform`] of pictures of any kind for types that have a function `of_any`, which is compiled once.
@@ -48,6 +50,26 @@ impl Window {
     }
 }
 
+/// A random window with a share of the area from `scale` and proportions from `ratio`; `None` if none of ten tries
+/// fits. `fit` gets the sides √(area · ratio) and √(area / ratio), and returns the height and the width if they fit.
+pub(super) fn random_window(
+    planes: Planes,
+    [scale, ratio]: [&RangeInclusive<f64>; 2],
+    random: &Generator,
+    fit: impl Fn(usize, usize) -> Option<[usize; 2]>,
+) -> Option<Window> {
+    for _ in 0..10 {
+        let area = planes.len() as f64 * between(random, *scale.start(), *scale.end());
+        let ratio = between(random, ratio.start().ln(), ratio.end().ln()).exp();
+        let sides = [area * ratio, area / ratio].map(|square| square.sqrt().round_ties_even() as usize);
+        if let Some([height, width]) = fit(sides[0], sides[1]) {
+            let (top, left) = (below(random, planes.height - height + 1), below(random, planes.width - width + 1));
+            return Some(Window { top, left, height, width });
+        }
+    }
+    None
+}
+
 /// How the border around a picture is filled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum PaddingMode {
@@ -63,10 +85,10 @@ pub enum PaddingMode {
 }
 
 /// The `len` positions from `start` on as indices into `size` pixels and their border; [`OUTSIDE`] for the fill.
-fn places(start: isize, len: usize, size: usize, mode: PaddingMode) -> Vec<usize> {
-    let (size_of, last) = (size as isize, size as isize - 1);
-    let place = |at: isize| match mode {
-        _ if (0..size_of).contains(&at) => at,
+fn source_indices(start: isize, len: usize, size: usize, mode: PaddingMode) -> Vec<usize> {
+    let (size, last) = (size as isize, size as isize - 1);
+    let source_index = |at: isize| match mode {
+        _ if (0..size).contains(&at) => at,
         PaddingMode::Constant => -1,
         PaddingMode::Edge => at.clamp(0, last),
         PaddingMode::Reflect => {
@@ -84,7 +106,7 @@ fn places(start: isize, len: usize, size: usize, mode: PaddingMode) -> Vec<usize
             }
         }
     };
-    (start..start + len as isize).map(|at| usize::try_from(place(at)).unwrap_or(OUTSIDE)).collect()
+    (start..start + len as isize).map(|at| usize::try_from(source_index(at)).unwrap_or(OUTSIDE)).collect()
 }
 
 /// A window of a picture, which may extend beyond the picture's edges.
@@ -109,7 +131,8 @@ fn view(
     if is_outside(most_before, planes.height) || is_outside(most_beside, planes.width) {
         return Err(wrong_shape(op, image.shape(), format!("padding of mode {mode:?} cannot exceed it; pad less")));
     }
-    let (rows, columns) = (places(top, height, planes.height, mode), places(left, width, planes.width, mode));
+    let rows = source_indices(top, height, planes.height, mode);
+    let columns = source_indices(left, width, planes.width, mode);
     moved(op, image, &rows, &columns, fill)
 }
 
@@ -261,25 +284,25 @@ impl RandomCrop {
         let planes = Planes::of("random_crop", image.shape())?;
         let [height, width] = self.size;
         // The last possible start of the part in the image with its border, and the width of the border.
-        let room = |size: usize, whole: usize| -> Option<(usize, usize)> {
+        let last_start = |size: usize, whole: usize| -> Option<(usize, usize)> {
             let whole =
                 whole.checked_add(self.padding.checked_mul(2)?).filter(|&whole| whole <= isize::MAX as usize / 4)?;
             match whole.checked_sub(size) {
-                Some(room) => Some((room, self.padding)),
+                Some(last) => Some((last, self.padding)),
                 None if self.pad_if_needed && size <= isize::MAX as usize / 4 => {
                     Some((size - whole, self.padding + size - whole))
                 }
                 None => None,
             }
         };
-        let (Some(down), Some(right)) = (room(height, planes.height), room(width, planes.width)) else {
+        let (Some(down), Some(right)) = (last_start(height, planes.height), last_start(width, planes.width)) else {
             let padding = self.padding;
             let wanted =
                 format!("with a border of {padding} it must be {height} x {width} or larger; crop less or pad more");
             return Err(wrong_shape("random_crop", image.shape(), wanted));
         };
         // The start of the part in the image without its border, which may be negative.
-        let start = |(room, border): (usize, usize)| below(random, room + 1) as isize - border as isize;
+        let start = |(last, border): (usize, usize)| below(random, last + 1) as isize - border as isize;
         let corner = [start(down), start(right)];
         view("random_crop", &image, corner, self.size, (self.padding_mode, self.fill))
     }

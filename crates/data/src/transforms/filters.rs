@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
 
 use super::between;
-use super::color::gray_or_color;
+use super::color::{check_factor, gray_or_color};
 use super::crop::for_pictures;
 use super::image::{Pixel, Planes, with_pixels};
 use super::wrong_shape;
@@ -104,14 +104,11 @@ fn blurred<P: Pixel>(mut values: Vec<P>, planes: Planes, down: &[f32], right: &[
 /// 0 blurs, 1 changes nothing, more is sharper.
 pub(super) fn adjust_sharpness(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
     let planes = gray_or_color("adjust_sharpness", image)?;
-    if !(factor.is_finite() && factor >= 0.0) {
-        let text = format!("adjust_sharpness: the factor is {factor}; give one of at least 0");
-        return Err(TensorError::Argument(text).into());
-    }
+    let factor = check_factor("adjust_sharpness", factor)?;
     if planes.height <= 2 || planes.width <= 2 {
         return Ok(image.clone());
     }
-    with_pixels!("adjust_sharpness", image, planes.shape(), values => sharpened(&values, planes, factor as f32))
+    with_pixels!("adjust_sharpness", image, planes.shape(), values => sharpened(&values, planes, factor))
 }
 
 /// Blends each pixel with the mean of its neighbors and itself, counted five times. Pixels at the edge stay as they

@@ -77,7 +77,7 @@ pub(super) fn affine(
         let text = format!("affine: {affine:?} has no inverse; give finite numbers, and a scale that is not 0");
         return Err(TensorError::Argument(text).into());
     }
-    placed("affine", image, matrix, [planes.height, planes.width], (interpolation, fill))
+    warped("affine", image, matrix, [planes.height, planes.width], (interpolation, fill))
 }
 
 /// Rotates counterclockwise by `angle` degrees.
@@ -94,7 +94,7 @@ pub(super) fn rotate(
     }
     let matrix = Affine { angle: -angle, ..Affine::default() }.inverse(planes);
     let size = if expand { expanded(matrix, planes) } else { [planes.height, planes.width] };
-    placed("rotate", image, matrix, size, (interpolation, fill))
+    warped("rotate", image, matrix, size, (interpolation, fill))
 }
 
 /// The size that holds a whole rotated picture. Less than a thousandth of a pixel counts as a rounding error.
@@ -102,27 +102,27 @@ fn expanded([x0, x1, x2, y0, y1, y2]: [f64; 6], planes: Planes) -> [usize; 2] {
     let (half_x, half_y) = (planes.width as f64 * 0.5, planes.height as f64 * 0.5);
     let corners = [[-half_x, -half_y], [-half_x, half_y], [half_x, half_y], [half_x, -half_y]];
     let size = |part: &dyn Fn([f64; 2]) -> f64, half: f64| {
-        let places = corners.map(|corner| part(corner) + half);
+        let coordinates = corners.map(|corner| part(corner) + half);
         let (least, most) =
-            places.iter().fold((f64::MAX, f64::MIN), |(least, most), &at| (least.min(at), most.max(at)));
+            coordinates.iter().fold((f64::MAX, f64::MIN), |(least, most), &at| (least.min(at), most.max(at)));
         let thousandths = |at: f64| (at * 1e3).trunc() * 1e-3;
         (thousandths(most).ceil() - thousandths(least).floor()) as usize
     };
     [size(&|[x, y]| y0 * x + y1 * y + y2, half_y), size(&|[x, y]| x0 * x + x1 * y + x2, half_x)]
 }
 
-fn placed(
+fn warped(
     op: &'static str,
     image: &AnyTensor,
     [x0, x1, x2, y0, y1, y2]: [f64; 6],
     size: [usize; 2],
-    how: (Interpolation, Option<f64>),
+    sampling: (Interpolation, Option<f64>),
 ) -> Result<AnyTensor> {
     let planes = Planes::of(op, image.shape())?;
     let middle = |len: usize| (len as f64 - 1.0) * 0.5;
     let (down, right) = (middle(size[0]), middle(size[1]));
     let (old_down, old_right) = (middle(planes.height), middle(planes.width));
-    sampled(op, image, size, how, &|row, column| {
+    sampled(op, image, size, sampling, &|row, column| {
         let (x, y) = (column as f64 - right, row as f64 - down);
         ((x0 * x + x1 * y + x2 + old_right) as f32, (y0 * x + y1 * y + y2 + old_down) as f32)
     })
@@ -204,9 +204,9 @@ fn nearest<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: Option<f32>, 
     for row in 0..new.height {
         for column in 0..new.width {
             let (x, y) = from(row, column);
-            let Some(place) = inside(x.round_ties_even(), y.round_ties_even(), old) else { continue };
+            let Some(index) = inside(x.round_ties_even(), y.round_ties_even(), old) else { continue };
             for channel in 0..new.channels {
-                out[channel * new.len() + row * new.width + column] = values[channel * old.len() + place];
+                out[channel * new.len() + row * new.width + column] = values[channel * old.len() + index];
             }
         }
     }
@@ -232,13 +232,13 @@ fn bilinear<P: Pixel>(values: &[P], old: Planes, new: Planes, fill: Option<f32>,
                 (inside(left, top + 1.0, old), (1.0 - right) * down),
                 (inside(left + 1.0, top + 1.0, old), right * down),
             ];
-            if corners.iter().all(|(place, _)| place.is_none()) {
+            if corners.iter().all(|(index, _)| index.is_none()) {
                 continue;
             }
-            let share: f32 = corners.iter().filter(|(place, _)| place.is_some()).map(|(_, weight)| weight).sum();
+            let share: f32 = corners.iter().filter(|(index, _)| index.is_some()).map(|(_, weight)| weight).sum();
             for channel in 0..new.channels {
-                let value = |place: usize| values[channel * old.len() + place].float();
-                let sum: f32 = corners.iter().map(|&(place, weight)| weight * place.map_or(0.0, value)).sum();
+                let value = |index: usize| values[channel * old.len() + index].float();
+                let sum: f32 = corners.iter().map(|&(index, weight)| weight * index.map_or(0.0, value)).sum();
                 // With a fill, torchvision blends it with pixels that were blended with 0 already.
                 let mixed = fill.map_or(sum, |fill| (sum - fill) * share + fill);
                 out[channel * new.len() + row * new.width + column] = P::rounded(mixed);

@@ -83,30 +83,30 @@ pub(super) struct Strengths {
     color: f64,
     /// How many bits stay at the least strength, and how many fewer stay at the greatest.
     bits: [f64; 2],
-    how: (Interpolation, Option<f64>),
+    sampling: (Interpolation, Option<f64>),
 }
 
 impl Strengths {
     /// The strengths of AutoAugment and RandAugment.
-    pub(super) fn of_auto_augment(planes: Planes, how: (Interpolation, Option<f64>)) -> Self {
+    pub(super) fn of_auto_augment(planes: Planes, sampling: (Interpolation, Option<f64>)) -> Self {
         let translate = [planes.width, planes.height].map(|size| 150.0 / 331.0 * size as f64);
-        Self { shear: 0.3, translate, degrees: 30.0, color: 0.9, bits: [8.0, 4.0], how }
+        Self { shear: 0.3, translate, degrees: 30.0, color: 0.9, bits: [8.0, 4.0], sampling }
     }
 
-    pub(super) fn of_trivial_augment(how: (Interpolation, Option<f64>)) -> Self {
-        Self { shear: 0.99, translate: [32.0; 2], degrees: 135.0, color: 0.99, bits: [8.0, 6.0], how }
+    pub(super) fn of_trivial_augment(sampling: (Interpolation, Option<f64>)) -> Self {
+        Self { shear: 0.99, translate: [32.0; 2], degrees: 135.0, color: 0.99, bits: [8.0, 6.0], sampling }
     }
 
-    pub(super) fn of_aug_mix(planes: Planes, how: (Interpolation, Option<f64>)) -> Self {
+    pub(super) fn of_aug_mix(planes: Planes, sampling: (Interpolation, Option<f64>)) -> Self {
         let translate = [planes.width, planes.height].map(|size| size as f64 / 3.0);
-        Self { shear: 0.3, translate, degrees: 30.0, color: 0.9, bits: [4.0, 4.0], how }
+        Self { shear: 0.3, translate, degrees: 30.0, color: 0.9, bits: [4.0, 4.0], sampling }
     }
 
     /// The picture changed with `part` of the greatest strength, from 0 to 1, in the direction `sign` if a change has
     /// two directions.
     pub(super) fn changed(&self, image: &AnyTensor, change: Change, part: f64, sign: f64) -> Result<AnyTensor> {
-        let (by, fill) = self.how;
-        let moved = |affine_by: Affine| affine(image, &affine_by, by, fill);
+        let (interpolation, fill) = self.sampling;
+        let moved = |affine_by: Affine| affine(image, &affine_by, interpolation, fill);
         let shear = (sign * self.shear * part).atan().to_degrees();
         let [right, down] = self.translate.map(|most| (sign * most * part).trunc());
         let factor = 1.0 + sign * self.color * part;
@@ -116,7 +116,7 @@ impl Strengths {
             Change::ShearY => moved(Affine { shear: [0.0, shear], center: Some([0.0; 2]), ..Affine::default() }),
             Change::TranslateX => moved(Affine { translate: [right, 0.0], ..Affine::default() }),
             Change::TranslateY => moved(Affine { translate: [0.0, down], ..Affine::default() }),
-            Change::Rotate => rotate(image, sign * self.degrees * part, by, false, fill),
+            Change::Rotate => rotate(image, sign * self.degrees * part, interpolation, false, fill),
             Change::Brightness => adjust_brightness(image, factor),
             Change::Color => adjust_saturation(image, factor),
             Change::Contrast => adjust_contrast(image, factor),
@@ -290,8 +290,8 @@ impl AutoAugment {
         let strengths = Strengths::of_auto_augment(planes, (self.interpolation, self.fill));
         let pairs = self.policy.pairs();
         pairs[below(random, pairs.len())].into_iter().try_fold(image, |image, (change, tenths, ninths)| {
-            let (is_made, sign) = (random.next_f64() < f64::from(tenths) / 10.0, sign(random));
-            if is_made { strengths.changed(&image, change, f64::from(ninths) / 9.0, sign) } else { Ok(image) }
+            let (is_applied, sign) = (random.next_f64() < f64::from(tenths) / 10.0, sign(random));
+            if is_applied { strengths.changed(&image, change, f64::from(ninths) / 9.0, sign) } else { Ok(image) }
         })
     }
 }

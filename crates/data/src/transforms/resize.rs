@@ -8,9 +8,9 @@ use std::ops::RangeInclusive;
 
 use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
 
-use super::crop::{Window, for_pictures};
+use super::check_ratio;
+use super::crop::{Window, for_pictures, random_window};
 use super::image::{Pixel, Planes, moved, with_pixels};
-use super::{below, between, check_ratio};
 use crate::elements::for_each_pair;
 use crate::{Error, Result};
 
@@ -128,11 +128,13 @@ pub(super) fn resized_crop(
     }
     let (made, _counted) = planes.resized("resize", size)?;
     if interpolation == Interpolation::Nearest {
-        let places = |start: usize, from: usize, to: usize| -> Vec<usize> {
+        let source_indices = |start: usize, from: usize, to: usize| -> Vec<usize> {
             let scale = from as f32 / to as f32;
             (0..to).map(|at| start + ((at as f32 * scale) as usize).min(from - 1)).collect()
         };
-        return moved("resize", image, &places(top, height, size[0]), &places(left, width, size[1]), 0.0);
+        let rows = source_indices(top, height, size[0]);
+        let columns = source_indices(left, width, size[1]);
+        return moved("resize", image, &rows, &columns, 0.0);
     }
     let taps = |from, to| Taps::new(from, to, interpolation == Interpolation::Bicubic, antialias);
     let (down, right) = (taps(height, size[0]), taps(width, size[1]));
@@ -196,13 +198,13 @@ fn interpolated(at: usize, scale: f64, from: usize, is_cubic: bool) -> (usize, V
     let center = if is_cubic { center } else { center.max(0.0) };
     let near = center.floor();
     let last = from as isize - 1;
-    let places = if is_cubic { near as isize - 1..=near as isize + 2 } else { near as isize..=near as isize + 1 };
-    let first = (*places.start()).clamp(0, last);
-    let mut weights = vec![0.0; ((*places.end()).clamp(0, last) - first) as usize + 1];
-    for place in places {
-        let x = place as f64 - center;
+    let positions = if is_cubic { near as isize - 1..=near as isize + 2 } else { near as isize..=near as isize + 1 };
+    let first = (*positions.start()).clamp(0, last);
+    let mut weights = vec![0.0; ((*positions.end()).clamp(0, last) - first) as usize + 1];
+    for position in positions {
+        let x = position as f64 - center;
         let weight = if is_cubic { cubic(x, -0.75) } else { (1.0 - x.abs()).max(0.0) };
-        weights[(place.clamp(0, last) - first) as usize] += weight;
+        weights[(position.clamp(0, last) - first) as usize] += weight;
     }
     (first as usize, weights)
 }
@@ -306,15 +308,12 @@ impl RandomResizedCrop {
 
     fn window(&self, planes: Planes, random: &Generator) -> Window {
         let (all_height, all_width) = (planes.height, planes.width);
-        for _ in 0..10 {
-            let area = planes.len() as f64 * between(random, *self.scale.start(), *self.scale.end());
-            let ratio = between(random, self.ratio.start().ln(), self.ratio.end().ln()).exp();
-            let (width, height) = ((area * ratio).sqrt().round_ties_even(), (area / ratio).sqrt().round_ties_even());
-            let (width, height) = (width as usize, height as usize);
-            if (1..=all_width).contains(&width) && (1..=all_height).contains(&height) {
-                let (top, left) = (below(random, all_height - height + 1), below(random, all_width - width + 1));
-                return Window { top, left, height, width };
-            }
+        let window = random_window(planes, [&self.scale, &self.ratio], random, |width, height| {
+            let fits = (1..=all_width).contains(&width) && (1..=all_height).contains(&height);
+            fits.then_some([height, width])
+        });
+        if let Some(window) = window {
+            return window;
         }
         // None fits: take the middle, with the nearest proportions that are allowed.
         let ratio = (all_width as f64 / all_height.max(1) as f64).max(*self.ratio.start()).min(*self.ratio.end());

@@ -95,11 +95,11 @@ fn add_colors(cases: &mut Vec<Case>) {
 fn add_changes(cases: &mut Vec<Case>) {
     let planes = image::Planes { channels: 3, height: 9, width: 11 };
     for change in CHANGES.into_iter().chain([Change::Invert]) {
-        let how = (BY[1], None);
+        let sampling = (BY[1], None);
         let strengths = [
-            ("AutoAugment", Strengths::of_auto_augment(planes, how), 7.0 / 9.0),
-            ("TrivialAugmentWide", Strengths::of_trivial_augment(how), 4.0 / 30.0),
-            ("AugMix", Strengths::of_aug_mix(planes, how), 2.0 / 9.0),
+            ("AutoAugment", Strengths::of_auto_augment(planes, sampling), 7.0 / 9.0),
+            ("TrivialAugmentWide", Strengths::of_trivial_augment(sampling), 4.0 / 30.0),
+            ("AugMix", Strengths::of_aug_mix(planes, sampling), 2.0 / 9.0),
         ];
         for (of, strengths, part) in strengths {
             let is_in = match of {

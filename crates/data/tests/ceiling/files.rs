@@ -21,6 +21,7 @@ pub(super) fn write(folder: &Path) {
     zeros(&mut archive, 100 * MIB);
     archive.finish().unwrap();
     fs::write(path("names.safetensors"), header(150_000)).unwrap();
+    fs::write(path("header.safetensors"), header(200_000)).unwrap();
     let mut idx = GzEncoder::new(File::create(path("large.idx.gz")).unwrap(), Compression::fast());
     idx.write_all(&[0, 0, 8, 1]).unwrap();
     idx.write_all(&(100 * MIB as u32).to_be_bytes()).unwrap();

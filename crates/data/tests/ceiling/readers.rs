@@ -32,7 +32,7 @@ pub(super) const CASES: &[(&str, fn())] = &[
     ("many columns", tables::many_columns),
 ];
 
-fn file(name: &str) -> PathBuf {
+pub(super) fn file(name: &str) -> PathBuf {
     PathBuf::from(std::env::var_os(FILES).unwrap()).join(name)
 }
 

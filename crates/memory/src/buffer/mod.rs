@@ -171,10 +171,10 @@ impl Drop for HostBuffer {
         // SAFETY: nothing uses the field after this.
         let owner = unsafe { ManuallyDrop::take(&mut self.owner) };
         let block = Abandoned::new(owner, self.len_bytes); // leaks if anything unwinds from here on
-        let (keeper, block) = match self.pending.not_here() {
-            Some((keeper, others)) => (Some(keeper), block.after(others)),
+        let (keeper, block) = match self.pending.may_not_wait() {
+            Some((keeper, others)) => (Some(keeper), block.with_completions(others)),
             None if self.waits_when_dropped => (None, block),
-            None => (self.pending.only(), block),
+            None => (self.pending.single(), block),
         };
         let kept = match keeper {
             Some(keeper) => keeper.keep(block),
@@ -183,7 +183,7 @@ impl Drop for HostBuffer {
         if let Err(block) = kept
             && self.pending.wait_for_end().is_ok()
         {
-            block.give_back();
+            block.free();
         }
     }
 }

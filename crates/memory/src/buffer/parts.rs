@@ -4,17 +4,17 @@
 //! counter of a whole is reused once the whole is dropped.
 //!
 //! Invariants: the parts of a whole do not overlap, and nothing else refers to the whole, which is dropped after the
-//! last part. A counter on the shelf has no parts. The counter identifies the whole: a part that is cut again is a new
+//! last part. A free counter has no parts. The counter identifies the whole: a part that is cut again is a new
 //! whole, even if it begins at the same address.
 
 use std::{
     ops::{Deref, Range},
     ptr::NonNull,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use super::HostBuffer;
-use crate::{ALIGN, Block, ByteSize, Error, MemoryKind, Result};
+use crate::{ALIGN, Block, ByteSize, Error, MemoryKind, Result, sync::lock_std};
 
 /// Identifies a part: its whole, and its index there.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,13 +32,13 @@ struct Part {
 
 /// The whole buffer, dropped with the last of its parts.
 #[derive(Clone)]
-struct Whole(Arc<Option<HostBuffer>>); // none only on the shelf
+struct Whole(Arc<Option<HostBuffer>>); // none only in a free counter
 
 /// Counters of dropped wholes, for reuse.
-static SHELF: Mutex<Vec<Arc<Option<HostBuffer>>>> = Mutex::new(Vec::new());
+static FREE_COUNTERS: Mutex<Vec<Arc<Option<HostBuffer>>>> = Mutex::new(Vec::new());
 
-/// How many counters the shelf has at most.
-const MAX_ON_SHELF: usize = 256;
+/// How many free counters are kept at most.
+const MAX_FREE_COUNTERS: usize = 256;
 
 impl Whole {
     fn identity(&self) -> usize {
@@ -46,9 +46,9 @@ impl Whole {
     }
 
     fn of(whole: HostBuffer) -> Self {
-        let mut counter = SHELF.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        let mut counter = lock_std(&FREE_COUNTERS).pop().unwrap_or_default();
         match Arc::get_mut(&mut counter) {
-            Some(place) => *place = Some(whole),
+            Some(slot) => *slot = Some(whole),
             None => counter = Arc::new(Some(whole)),
         }
         Self(counter)
@@ -65,11 +65,11 @@ impl Deref for Whole {
 
 impl Drop for Whole {
     fn drop(&mut self) {
-        let Some(place) = Arc::get_mut(&mut self.0) else { return };
-        drop(place.take()); // before the lock is taken: its resource may run any code
-        let mut shelf = SHELF.lock().unwrap_or_else(PoisonError::into_inner);
-        if shelf.len() < MAX_ON_SHELF {
-            shelf.push(self.0.clone()); // `self.0` is dropped next, so the shelf has the only reference
+        let Some(slot) = Arc::get_mut(&mut self.0) else { return };
+        drop(slot.take()); // before the lock is taken: its resource may run any code
+        let mut free = lock_std(&FREE_COUNTERS);
+        if free.len() < MAX_FREE_COUNTERS {
+            free.push(self.0.clone()); // `self.0` is dropped next, so `free` has the only reference
         }
     }
 }
@@ -161,8 +161,8 @@ impl HostBuffer {
     /// Whether `next` is the next part of the same whole. A device can then copy both at once, with the unused bytes
     /// between them.
     pub fn is_followed_by(&self, next: &HostBuffer) -> bool {
-        let behind = self.part_id.map(|part| PartId { index: part.index + 1, ..part });
-        behind.is_some() && behind == next.part_id
+        let next_id = self.part_id.map(|part| PartId { index: part.index + 1, ..part });
+        next_id.is_some() && next_id == next.part_id
     }
 }
 

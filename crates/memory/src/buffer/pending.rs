@@ -80,7 +80,7 @@ pub(super) enum Refusal {
     /// The device is lost, and may use the bytes forever.
     Lost,
     /// This thread may not wait for the device.
-    NotHere,
+    MayNotWait,
 }
 
 fn refuse(why: Refusal) {
@@ -88,7 +88,7 @@ fn refuse(why: Refusal) {
         Refusal::Lost => {
             panic!("a device was lost while it was using this buffer: its bytes are undefined and may still change")
         }
-        Refusal::NotHere => {
+        Refusal::MayNotWait => {
             panic!(
                 "a device still uses this buffer, and this thread may not wait for it: let another thread use the buffer"
             )
@@ -99,8 +99,8 @@ fn refuse(why: Refusal) {
 type List = Vec<(Use, Arc<dyn Completion>)>;
 
 pub(super) struct Pending {
-    // Acquire pairs with the release in `note`: a thread that sees a bit cleared by another thread's wait also sees
-    // what the device wrote before that wait returned.
+    // Acquire pairs with the release in `store_uses`: a thread that sees a bit cleared by another thread's wait also
+    // sees what the device wrote before that wait returned.
     uses: AtomicU8,
     list: Mutex<List>, // guards the entries and every change of `uses`
 }
@@ -114,22 +114,22 @@ impl Pending {
     pub(super) fn fork(&self) -> Self {
         let list = lock(&self.list).clone();
         let forked = Self::new();
-        forked.note(&list);
+        forked.store_uses(&list);
         *lock(&forked.list) = list;
         forked
     }
 
     /// The pending access, if there is exactly one.
-    pub(super) fn only(&self) -> Option<Arc<dyn Completion>> {
+    pub(super) fn single(&self) -> Option<Arc<dyn Completion>> {
         match &lock(&self.list)[..] {
-            [(_, only)] => Some(only.clone()),
+            [(_, single)] => Some(single.clone()),
             _ => None,
         }
     }
 
     /// All pending accesses, if this thread may not wait for one of them: that one, which may keep the block, and the
     /// others.
-    pub(super) fn not_here(&self) -> Option<(Arc<dyn Completion>, Vec<Arc<dyn Completion>>)> {
+    pub(super) fn may_not_wait(&self) -> Option<(Arc<dyn Completion>, Vec<Arc<dyn Completion>>)> {
         if self.uses.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -142,24 +142,24 @@ impl Pending {
     pub(super) fn forget(&self) {
         let mut list = lock(&self.list);
         let _forgotten = std::mem::take(&mut *list);
-        self.note(&list);
+        self.store_uses(&list);
     }
 
-    pub(super) fn add(&self, how: Use, done: Arc<dyn Completion>) {
+    pub(super) fn add(&self, kind: Use, done: Arc<dyn Completion>) {
         let mut list = lock(&self.list);
-        list.push((how, done));
-        self.note(&list); // before `is_done`, which may panic: the new access must be pending in any case
+        list.push((kind, done));
+        self.store_uses(&list); // before `is_done`, which may panic: the new access must be pending in any case
         let newest = list.len() - 1;
         let mut at = 0..;
         list.retain(|(_, done)| at.next() == Some(newest) || !done.is_done());
-        self.note(&list);
+        self.store_uses(&list);
     }
 
     /// Returns when no device writes. Panics if one is lost or this thread may not wait.
     #[inline]
     pub(super) fn wait_for_writers(&self) {
         if self.uses.load(Ordering::Acquire) & Use::Writes as u8 != 0 {
-            self.wait_for(|how| how == Use::Writes).unwrap_or_else(refuse);
+            self.wait_for(|kind| kind == Use::Writes).unwrap_or_else(refuse);
         }
     }
 
@@ -175,9 +175,9 @@ impl Pending {
 
     #[cold]
     fn wait_for(&self, concerns: impl Fn(Use) -> bool) -> Result<(), Refusal> {
-        let waited: List = lock(&self.list).iter().filter(|(how, _)| concerns(*how)).cloned().collect();
+        let waited: List = lock(&self.list).iter().filter(|(kind, _)| concerns(*kind)).cloned().collect();
         if waited.iter().any(|(_, done)| !done.may_wait()) {
-            return Err(Refusal::NotHere);
+            return Err(Refusal::MayNotWait);
         }
         for (_, done) in &waited {
             done.wait(); // without the lock: others may wait, or add readers, meanwhile
@@ -187,12 +187,12 @@ impl Pending {
         }
         let mut list = lock(&self.list);
         list.retain(|(_, done)| !waited.iter().any(|(_, waited)| Arc::ptr_eq(waited, done)));
-        self.note(&list);
+        self.store_uses(&list);
         Ok(())
     }
 
-    fn note(&self, list: &List) {
-        let uses = list.iter().fold(0, |uses, (how, _)| uses | *how as u8);
+    fn store_uses(&self, list: &List) {
+        let uses = list.iter().fold(0, |uses, (kind, _)| uses | *kind as u8);
         self.uses.store(uses, Ordering::Release);
     }
 }

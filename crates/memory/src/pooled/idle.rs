@@ -15,7 +15,7 @@ pub(super) struct Idle<B> {
     large: Large<B>,
     stats: PoolStats,
     pub(super) returns: u64,
-    pub(super) waiting: usize, // threads that wait for a return
+    pub(super) waiters: usize, // threads that wait for a return
 }
 
 /// Blocks without a class. They are few, so they are searched linearly.
@@ -33,7 +33,7 @@ impl<B: Block> Idle<B> {
             large: Large::new(),
             stats: PoolStats::default(),
             returns: 0,
-            waiting: 0,
+            waiters: 0,
         }
     }
 
@@ -87,8 +87,8 @@ impl<B: Block> Idle<B> {
     pub(super) fn take_all(&mut self) -> Self {
         let (live_bytes, stats) = (self.large.live_bytes, PoolStats { idle_bytes: 0, ..self.stats });
         let large = Large { live_bytes, peak_bytes: live_bytes, ..Large::new() };
-        let (returns, waiting) = (self.returns, self.waiting);
-        std::mem::replace(self, Self { large, stats, returns, waiting, ..Self::new() })
+        let (returns, waiters) = (self.returns, self.waiters);
+        std::mem::replace(self, Self { large, stats, returns, waiters, ..Self::new() })
     }
 }
 

@@ -104,19 +104,19 @@ impl<R: Resource> Pooled<R> {
             if left.is_zero() {
                 return;
             }
-            idle.waiting += 1;
+            idle.waiters += 1;
             idle = self.shared.returned.wait_timeout(idle, left).unwrap_or_else(PoisonError::into_inner).0;
-            idle.waiting -= 1;
+            idle.waiters -= 1;
         }
     }
 
     /// Allocates a block from the layer below. If that fails, frees the idle blocks and tries once more.
-    fn make(&self, len_bytes: usize) -> Result<Box<R::Block>> {
-        let mut made = self.shared.resource.allocate(len_bytes);
-        if made.is_err() && self.shared.trim() > 0 {
-            made = self.shared.resource.allocate(len_bytes);
+    fn allocate_new(&self, len_bytes: usize) -> Result<Box<R::Block>> {
+        let mut allocated = self.shared.resource.allocate(len_bytes);
+        if allocated.is_err() && self.shared.trim() > 0 {
+            allocated = self.shared.resource.allocate(len_bytes);
         }
-        let block = Box::new(made?);
+        let block = Box::new(allocated?);
         let surplus = self.shared.idle().note_new(&*block);
         drop(surplus); // not under the lock
         Ok(block)
@@ -140,10 +140,10 @@ impl<R: Resource> Resource for Pooled<R> {
 
     fn allocate(&self, len_bytes: usize) -> Result<PooledBlock<R>> {
         let rounded = self.shared.rounded(len_bytes);
-        let kept = self.shared.idle().take(rounded);
-        let block = match kept {
+        let idle = self.shared.idle().take(rounded);
+        let block = match idle {
             Some(block) => block,
-            None => self.make(rounded)?,
+            None => self.allocate_new(rounded)?,
         };
         // The safety of `PooledBlock` must not depend on how a safe trait is implemented.
         assert!(block.len_bytes() >= len_bytes, "the resource below a pool returned a block that is too short");
@@ -177,27 +177,27 @@ impl<R: Resource> Shared<R> {
     }
 
     /// Whether a reservation waits for bytes of a budget to which the blocks are charged.
-    fn is_short(&self) -> bool {
+    fn budget_has_waiters(&self) -> bool {
         let budgets = [self.resource.budget(), self.resource.ceiling()];
-        budgets.into_iter().flatten().any(Budget::is_short)
+        budgets.into_iter().flatten().any(Budget::has_waiters)
     }
 
     /// How many bytes to request from the layer below for a block of `len_bytes`: a class, rounded up to that layer's
     /// footprint and again to a class.
     fn rounded(&self, len_bytes: usize) -> usize {
         let Some(class) = CLASSES.class_of(len_bytes) else { return self.resource.footprint(len_bytes) };
-        let taken = self.resource.footprint(CLASSES.len_bytes(class));
-        CLASSES.class_of(taken).map_or(taken, |class| CLASSES.len_bytes(class))
+        let footprint = self.resource.footprint(CLASSES.len_bytes(class));
+        CLASSES.class_of(footprint).map_or(footprint, |class| CLASSES.len_bytes(class))
     }
 }
 
 impl<R: Resource> Trim for Shared<R> {
     fn trim(&self) -> usize {
         let mut idle = self.idle();
-        let kept = idle.take_all();
-        let freed = kept.stats().idle_bytes;
+        let taken = idle.take_all();
+        let freed = taken.stats().idle_bytes;
         drop(idle); // freeing takes locks of the layers below, so not under ours
-        drop(kept);
+        drop(taken);
         freed as usize
     }
 }
@@ -238,7 +238,7 @@ impl<R: Resource> Drop for PooledBlock<R> {
         idle.note_return(&*block);
         // Checked under the lock: a reservation counts itself as waiting before it trims this pool. So either it is
         // seen here, or its trim finds the block.
-        if self.shared.is_short() {
+        if self.shared.budget_has_waiters() {
             drop(idle); // freeing takes locks of the layers below, so not under ours
             drop(block);
             idle = self.shared.idle();
@@ -246,7 +246,7 @@ impl<R: Resource> Drop for PooledBlock<R> {
             idle.keep(block);
         }
         idle.returns += 1;
-        if idle.waiting > 0 {
+        if idle.waiters > 0 {
             self.shared.returned.notify_all();
         }
     }

@@ -28,8 +28,8 @@ fn refused_reservation_leaves_the_budget_unchanged() {
 }
 
 #[test]
-fn a_refusal_names_the_tight_ancestor_its_largest_holders_and_its_knob() {
-    let host = Budget::new("host", ByteSize::mib(100)).with_knob("set `--ram` higher");
+fn a_refusal_names_the_tight_ancestor_its_largest_holders_and_its_advice() {
+    let host = Budget::new("host", ByteSize::mib(100)).with_advice("set `--ram` higher");
     let train = host.child("train", ByteSize::MAX);
     let small = ["a", "b", "c"].map(|name| {
         let _scope = holder(name);
@@ -88,7 +88,7 @@ fn lowering_the_limit_refuses_until_enough_came_back() {
 
 #[test]
 fn waiting_ends_with_the_time_out_and_says_so() {
-    let budget = Budget::new("queue", 100).with_knob("lower `DataLoader::prefetch`");
+    let budget = Budget::new("queue", 100).with_advice("lower `DataLoader::prefetch`");
     let _held = budget.reserve(70).unwrap();
     let error = budget.reserve_timeout(40, Duration::from_millis(1)).unwrap_err();
     assert_eq!(

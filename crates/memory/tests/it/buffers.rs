@@ -194,7 +194,7 @@ fn a_buffer_that_is_dropped_without_waiting_leaves_its_block_to_whoever_knows_wh
 
     let kept = keeper.kept.lock().unwrap().pop().unwrap();
     assert_eq!(kept.len_bytes(), 16);
-    kept.give_back();
+    kept.free();
     assert_eq!(counted.stats().live_bytes, 0);
 }
 

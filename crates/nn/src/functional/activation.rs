@@ -2,10 +2,7 @@
 
 use pagelock_tensor::{Generator, Result, Tensor, no_grad};
 
-use super::shared::{
-    along_channels, at_least, choose, computed, constant, is_above, is_below, log_one_plus_exp, signed, wrong_argument,
-    wrong_shape,
-};
+use super::shared::{along_channels, computed, constant, signed, wrong_argument, wrong_shape};
 
 /// How [`gelu`] is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,7 +47,7 @@ pub fn silu(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn leaky_relu(x: &Tensor, negative_slope: f64) -> Result<Tensor> {
-    computed(x, |x| choose(&is_above(x, 0.0)?, x, &x.mul_scalar(negative_slope)?))
+    computed(x, |x| x.where_cond(&x.gt_scalar(0.0)?, &x.mul_scalar(negative_slope)?))
 }
 
 /// x above 0, and x times a slope elsewhere. While `training`, `generator` draws a slope between `lower` and `upper`
@@ -68,7 +65,7 @@ pub fn rrelu(x: &Tensor, lower: f64, upper: f64, training: bool, generator: &Gen
     computed(x, |x| {
         let slopes = Tensor::on(&x.device()).of(x.dtype()).rand_with(x.shape(), generator)?;
         let below = x.mul(&slopes.mul_scalar(upper - lower)?.add_scalar(lower)?)?;
-        choose(&is_above(x, 0.0)?, x, &below)
+        x.where_cond(&x.gt_scalar(0.0)?, &below)
     })
 }
 
@@ -106,9 +103,9 @@ pub(crate) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
 
 /// x above 0, `alpha · (e^(rate · x) − 1)` elsewhere.
 fn exponential_below_zero(x: &Tensor, alpha: f64, rate: f64) -> Result<Tensor> {
-    let is_positive = is_above(x, 0.0)?;
-    let bounded = choose(&is_positive, &constant(x, 0.0)?, x)?; // keeps the side that is not chosen finite
-    choose(&is_positive, x, &bounded.mul_scalar(rate)?.expm1()?.mul_scalar(alpha)?)
+    let is_positive = x.gt_scalar(0.0)?;
+    let bounded = constant(x, 0.0)?.where_cond(&is_positive, x)?; // keeps the side that is not chosen finite
+    x.where_cond(&is_positive, &bounded.mul_scalar(rate)?.expm1()?.mul_scalar(alpha)?)
 }
 
 /// log(1 + e^(beta · x)) / beta, and x where `beta · x` is above `threshold`.
@@ -131,7 +128,7 @@ pub fn hardtanh(x: &Tensor, min: f64, max: f64) -> Result<Tensor> {
         return Err(wrong_argument("hardtanh", "min", min, &format!("at most max, which is {max}")));
     }
     let (lowest, highest) = (constant(x, min)?, constant(x, max)?);
-    choose(&x.le(&lowest)?, &lowest, &choose(&x.ge(&highest)?, &highest, x)?)
+    lowest.where_cond(&x.le(&lowest)?, &highest.where_cond(&x.ge(&highest)?, x)?)
 }
 
 /// x clamped to `0..=6`.
@@ -179,7 +176,7 @@ pub fn softsign(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn mish(x: &Tensor) -> Result<Tensor> {
-    computed(x, |x| x.mul(&log_one_plus_exp(x)?.tanh()?))
+    computed(x, |x| x.mul(&x.softplus(1.0, f64::INFINITY)?.tanh()?))
 }
 
 /// x − tanh(x).
@@ -221,7 +218,7 @@ pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, dim: isize, generat
     computed(logits, |logits| {
         let numbers = no_grad(|| {
             let uniform = Tensor::on(&logits.device()).of(logits.dtype()).rand_with(logits.shape(), generator)?;
-            let positive = at_least(&uniform, f64::from(f32::EPSILON) / 4.0)?; // a drawn 0 has an infinite logarithm
+            let positive = uniform.clamp_min(f64::from(f32::EPSILON) / 4.0)?; // a drawn 0 has an infinite logarithm
             positive.log()?.neg()?.log()?.neg()
         })?;
         let soft = logits.add(&numbers)?.div_scalar(tau)?.softmax(dim)?;
@@ -229,10 +226,10 @@ pub fn gumbel_softmax(logits: &Tensor, tau: f64, hard: bool, dim: isize, generat
             return Ok(soft);
         }
         let hard = no_grad(|| {
-            let place = Tensor::on(&soft.device()).arange(0_i64, soft.size(dim)? as i64, 1)?;
-            let n_behind = if dim < 0 { -dim - 1 } else { signed(soft.rank()) - dim - 1 };
-            let place = (0..n_behind).try_fold(place, |place, _| place.unsqueeze(-1))?;
-            soft.argmax_keepdim(dim)?.eq(&place)?.to_float_of(soft.dtype())
+            let categories = Tensor::on(&soft.device()).arange(0_i64, soft.size(dim)? as i64, 1)?;
+            let n_after = if dim < 0 { -dim - 1 } else { signed(soft.rank()) - dim - 1 };
+            let categories = (0..n_after).try_fold(categories, |categories, _| categories.unsqueeze(-1))?;
+            soft.argmax_keepdim(dim)?.eq(&categories)?.to_float_of(soft.dtype())
         })?;
         hard.sub(&soft.detach())?.add(&soft)
     })
@@ -246,8 +243,8 @@ pub fn softshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
     if lambda < 0.0 {
         return Err(wrong_argument("softshrink", "lambda", lambda, "at least 0"));
     }
-    let near = choose(&is_below(x, -lambda)?, &x.add_scalar(lambda)?, &x.mul_scalar(0.0)?)?;
-    choose(&is_above(x, lambda)?, &x.add_scalar(-lambda)?, &near)
+    let near = x.add_scalar(lambda)?.where_cond(&x.lt_scalar(-lambda)?, &x.mul_scalar(0.0)?)?;
+    x.add_scalar(-lambda)?.where_cond(&x.gt_scalar(lambda)?, &near)
 }
 
 /// x where |x| is above `lambda`, 0 elsewhere.
@@ -256,7 +253,7 @@ pub fn softshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
 /// The result does not fit the memory budget.
 pub fn hardshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
     let is_near = x.abs()?.le(&constant(x, lambda)?)?;
-    choose(&is_near, &constant(x, 0.0)?, x)
+    constant(x, 0.0)?.where_cond(&is_near, x)
 }
 
 /// x above `threshold`, and `value` elsewhere.
@@ -264,7 +261,7 @@ pub fn hardshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn threshold(x: &Tensor, threshold: f64, value: f64) -> Result<Tensor> {
-    choose(&x.le(&constant(x, threshold)?)?, &constant(x, value)?, x)
+    constant(x, value)?.where_cond(&x.le(&constant(x, threshold)?)?, x)
 }
 
 /// x above 0, `weight · x` elsewhere. `weight` is `[1]`, or `[channels]` for the channels in dimension 1 of `x`.
@@ -278,7 +275,7 @@ pub fn prelu(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
         return Err(wrong_shape("prelu", "the weight", weight.shape(), &expected));
     }
     let weight = if weight.len() == 1 { weight.reshape(())? } else { along_channels(weight, x.rank())? };
-    choose(&is_above(x, 0.0)?, x, &x.mul(&weight)?)
+    x.where_cond(&x.gt_scalar(0.0)?, &x.mul(&weight)?)
 }
 
 /// The first half of dimension `dim` times the sigmoid of the second.
@@ -316,5 +313,5 @@ pub fn softmin(x: &Tensor, dim: isize) -> Result<Tensor> {
 /// # Errors
 /// There is no such dimension.
 pub fn normalize(x: &Tensor, p: f64, dim: isize, eps: f64) -> Result<Tensor> {
-    computed(x, |x| x.div(&at_least(&super::distance::norm(x, p, dim)?, eps)?))
+    computed(x, |x| x.div(&super::distance::norm(x, p, dim)?.clamp_min(eps)?))
 }

@@ -2,26 +2,29 @@
 
 use pagelock_tensor::{Bool, Error, Generator, Result, Tensor, default_generator};
 
-use super::shared::{choose, constant, wrong_shape};
+use super::shared::{constant, wrong_shape};
 
 /// Which keys each query may attend to; broadcast to `[.., queries, keys]`.
+///
+/// As in PyTorch, true means the opposite in the two places that take a boolean mask: in [`AttentionOptions::mask`] a
+/// query *may* attend to the key, in [`MultiheadOptions::attn_mask`](crate::MultiheadOptions::attn_mask) it *must not*.
 #[derive(Clone, Copy)]
 pub enum AttentionMask<'a> {
-    /// The keys where the mask is true.
-    Allowed(&'a Tensor<Bool>),
-    /// All keys; the mask is added to their scores.
-    Added(&'a Tensor),
+    /// Allows or forbids keys; the method that takes the mask says which of them true means.
+    Bool(&'a Tensor<Bool>),
+    /// Is added to the scores of the keys; −∞ forbids a key.
+    Float(&'a Tensor),
 }
 
 impl<'a> From<&'a Tensor<Bool>> for AttentionMask<'a> {
     fn from(mask: &'a Tensor<Bool>) -> Self {
-        Self::Allowed(mask)
+        Self::Bool(mask)
     }
 }
 
 impl<'a> From<&'a Tensor> for AttentionMask<'a> {
     fn from(mask: &'a Tensor) -> Self {
-        Self::Added(mask)
+        Self::Float(mask)
     }
 }
 
@@ -41,8 +44,8 @@ impl<'a> AttentionOptions<'a> {
         Self::default()
     }
 
-    /// Restricts attention: a `&Tensor<Bool>` is true where a query may attend to a key, a `&Tensor` is added to the
-    /// scores.
+    /// Restricts attention: a `&Tensor<Bool>` is true where a query may attend to a key (the opposite of
+    /// [`MultiheadOptions::attn_mask`](crate::MultiheadOptions::attn_mask)), a `&Tensor` is added to the scores.
     #[must_use]
     pub fn mask(self, mask: impl Into<AttentionMask<'a>>) -> Self {
         Self { mask: Some(mask.into()), ..self }
@@ -116,10 +119,10 @@ pub fn scaled_dot_product_attention(
 /// The attention weights, `[.., queries, keys]`.
 pub(crate) fn attention_weights(query: &Tensor, key: &Tensor, options: AttentionOptions<'_>) -> Result<Tensor> {
     const OP: &str = "scaled_dot_product_attention";
-    let (&[.., queries, features], &[.., keys, of_keys]) = (query.dims(), key.dims()) else {
+    let (&[.., queries, features], &[.., keys, key_features]) = (query.dims(), key.dims()) else {
         return Err(wrong_shape(OP, "the query", query.shape(), "query and key must be [.., words, features]"));
     };
-    if features != of_keys {
+    if features != key_features {
         let expected = format!("the query is {}, and both need the same number of features", query.shape());
         return Err(wrong_shape(OP, "the key", key.shape(), &expected));
     }
@@ -131,14 +134,14 @@ pub(crate) fn attention_weights(query: &Tensor, key: &Tensor, options: Attention
     let weights = match (options.is_causal, options.mask) {
         (true, _) => {
             let device = scores.device();
-            let place = |count: usize| Tensor::on(&device).arange(0_i64, count as i64, 1);
-            let allowed = place(queries)?.unsqueeze(1)?.ge(&place(keys)?)?;
-            choose(&allowed, &scores, &constant(&scores, f64::NEG_INFINITY)?)?.softmax(-1)?
+            let positions = |count: usize| Tensor::on(&device).arange(0_i64, count as i64, 1);
+            let allowed = positions(queries)?.unsqueeze(1)?.ge(&positions(keys)?)?;
+            scores.where_cond(&allowed, &constant(&scores, f64::NEG_INFINITY)?)?.softmax(-1)?
         }
-        (false, Some(AttentionMask::Allowed(mask))) => {
-            masked_softmax(&choose(mask, &scores, &constant(&scores, f64::NEG_INFINITY)?)?)?
+        (false, Some(AttentionMask::Bool(mask))) => {
+            masked_softmax(&scores.where_cond(mask, &constant(&scores, f64::NEG_INFINITY)?)?)?
         }
-        (false, Some(AttentionMask::Added(mask))) => masked_softmax(&scores.add(&mask.to_dtype(scores.dtype())?)?)?,
+        (false, Some(AttentionMask::Float(mask))) => masked_softmax(&scores.add(&mask.to_dtype(scores.dtype())?)?)?,
         (false, None) => scores.softmax(-1)?,
     };
     match options.dropout_p {
@@ -153,8 +156,8 @@ fn masked_softmax(scores: &Tensor) -> Result<Tensor> {
         return scores.softmax(-1);
     }
     let largest = scores.detach().max_keepdim(-1)?;
-    let is_forbidden = largest.eq(&constant(&largest, f64::NEG_INFINITY)?)?;
+    let has_no_key = largest.eq(&constant(&largest, f64::NEG_INFINITY)?)?;
     let zero = constant(scores, 0.0)?;
-    let weights = choose(&is_forbidden, &zero, scores)?.softmax(-1)?;
-    choose(&is_forbidden, &constant(&weights, 0.0)?, &weights)
+    let weights = zero.where_cond(&has_no_key, scores)?.softmax(-1)?;
+    constant(&weights, 0.0)?.where_cond(&has_no_key, &weights)
 }

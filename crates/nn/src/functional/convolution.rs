@@ -93,18 +93,15 @@ impl Default for ConvTranspose3dOptions {
 fn batched(
     op: &str,
     x: &Tensor,
-    (rank, takes): (usize, &str),
+    (rank, dims): (usize, &str),
     f: impl FnOnce(&Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     match x.rank() {
-        given if given == rank => f(&x.unsqueeze(0)?)?.squeeze(0),
-        given if given == rank + 1 => f(x),
-        _ => Err(wrong_shape(
-            op,
-            "the input",
-            x.shape(),
-            &format!("it must be [batch, {takes}] or [{takes}]; reshape it"),
-        )),
+        one if one == rank => f(&x.unsqueeze(0)?)?.squeeze(0),
+        batch if batch == rank + 1 => f(x),
+        _ => {
+            Err(wrong_shape(op, "the input", x.shape(), &format!("it must be [batch, {dims}] or [{dims}]; reshape it")))
+        }
     }
 }
 
@@ -114,6 +111,36 @@ const VOLUME: (usize, &str) = (4, "channels, depth, height, width");
 
 fn check_weight(op: &str, weight: &Tensor, rank: usize, expected: &str) -> Result<()> {
     if weight.rank() == rank { Ok(()) } else { Err(wrong_shape(op, "the weight", weight.shape(), expected)) }
+}
+
+/// Checks that a weight `[out_channels, in_channels / groups, ..]` fits the batch `x`.
+fn check_channels(op: &str, x: &Tensor, weight: &Tensor, groups: usize) -> Result<()> {
+    let (in_channels, out_channels, group_channels) = (x.dims()[1], weight.dims()[0], weight.dims()[1]);
+    if groups == 0 {
+        return Err(wrong_argument(op, "groups", groups, "at least 1"));
+    }
+    if Some(in_channels) == group_channels.checked_mul(groups) && out_channels.is_multiple_of(groups) {
+        return Ok(());
+    }
+    let group_channels = in_channels / groups;
+    let expected = format!(
+        "with {groups} groups and an input of {in_channels} channels it must be \
+         [a multiple of {groups}, {group_channels}, …]"
+    );
+    Err(wrong_shape(op, "the weight", weight.shape(), &expected))
+}
+
+/// Checks that a weight `[in_channels, out_channels / groups, ..]` of a transposed convolution fits the batch `x`.
+fn check_transposed_channels(op: &str, x: &Tensor, weight: &Tensor, groups: usize) -> Result<()> {
+    let in_channels = x.dims()[1];
+    if groups > 0 && in_channels == weight.dims()[0] && in_channels.is_multiple_of(groups) {
+        return Ok(());
+    }
+    let expected = format!(
+        "for an input of {in_channels} channels in {groups} groups it must begin with {in_channels}, \
+         a multiple of groups"
+    );
+    Err(wrong_shape(op, "the weight", weight.shape(), &expected))
 }
 
 /// Cross-correlation of sequences with kernels.
@@ -137,8 +164,10 @@ pub fn conv1d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv
     check_weight("conv1d", weight, 3, "it must be [out_channels, in_channels / groups, kernel]")?;
     let Conv1dOptions { stride, padding, dilation, groups } = geometry;
     let geometry = Conv2dOptions { stride: [1, stride], padding: [0, padding], dilation: [1, dilation], groups };
-    let weight = weight.unsqueeze(2)?;
-    batched("conv1d", x, SEQUENCE, |x| x.unsqueeze(2)?.conv2d(&weight, bias, geometry)?.squeeze(2))
+    batched("conv1d", x, SEQUENCE, |x| {
+        check_channels("conv1d", x, weight, groups)?;
+        x.unsqueeze(2)?.conv2d(&weight.unsqueeze(2)?, bias, geometry)?.squeeze(2)
+    })
 }
 
 /// Cross-correlation of images with kernels; see [`Tensor::conv2d`] for the shapes. One sample may come without `batch`.
@@ -172,36 +201,40 @@ pub fn conv2d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv
 pub fn conv3d(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv3dOptions) -> Result<Tensor> {
     let expected = "it must be [out_channels, in_channels / groups, kernel_d, kernel_h, kernel_w]";
     check_weight("conv3d", weight, 5, expected)?;
-    batched("conv3d", x, VOLUME, |x| convolve_slices(x, weight, bias, geometry))
+    batched("conv3d", x, VOLUME, |x| {
+        check_channels("conv3d", x, weight, geometry.groups)?;
+        convolve_slices(x, weight, bias, geometry)
+    })
 }
 
 fn convolve_slices(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry: Conv3dOptions) -> Result<Tensor> {
-    let Conv3dOptions { stride: [step, stride @ ..], padding: [ends, padding @ ..], .. } = geometry;
-    let [apart, dilation @ ..] = geometry.dilation;
+    let Conv3dOptions { stride: [stride_d, stride @ ..], padding: [padding_d, padding @ ..], .. } = geometry;
+    let [dilation_d, dilation @ ..] = geometry.dilation;
     let kernel = weight.dims()[2];
-    let reach = kernel.checked_sub(1).and_then(|last| last.checked_mul(apart)).map(|reach| reach + 1);
-    let ends = isize::try_from(ends).unwrap_or(isize::MAX);
+    let span = kernel.checked_sub(1).and_then(|last| last.checked_mul(dilation_d)).map(|span| span + 1);
+    let ends = isize::try_from(padding_d).unwrap_or(isize::MAX);
     let padded = if ends == 0 { x.clone() } else { x.pad(&[0, 0, 0, 0, ends, ends], PadMode::Constant(0.0))? };
     let depth = padded.dims()[2];
-    let Some(reach) = reach.filter(|&reach| reach <= depth && step > 0 && apart > 0) else {
+    let Some(span) = span.filter(|&span| span <= depth && stride_d > 0 && dilation_d > 0) else {
         let expected = format!(
-            "its kernel (dilated by {apart}) must fit the depth {depth} of the padded input, with a stride and a dilation of at least 1"
+            "its kernel (dilated by {dilation_d}) must fit the depth {depth} of the padded input, with a stride and a \
+             dilation of at least 1"
         );
         return Err(wrong_shape("conv3d", "the weight", weight.shape(), &expected));
     };
-    let [batch, channels, _, height, width] = five(x);
+    let [batch, channels, _, height, width] = volume_dims(x);
     // [batch, channels, slices, height, width, kernel] as [batch · slices, channels · kernel, height, width]
-    let seen = padded.unfold(2, reach, step)?.slice(-1, 0..signed(reach), apart)?;
-    let slices = seen.dims()[2];
-    let seen = seen.permute([0, 2, 1, 5, 3, 4])?;
-    let images = seen.reshape([batch * slices, channels * kernel, height, width].map(signed))?;
+    let windows = padded.unfold(2, span, stride_d)?.slice(-1, 0..signed(span), dilation_d)?;
+    let slices = windows.dims()[2];
+    let windows = windows.permute([0, 2, 1, 5, 3, 4])?;
+    let images = windows.reshape([batch * slices, channels * kernel, height, width].map(signed))?;
     let geometry = Conv2dOptions { stride, padding, dilation, groups: geometry.groups };
     let y = images.conv2d(&weight.flatten(1, 2)?, bias, geometry)?;
     y.unflatten(0, [batch, slices])?.transpose(1, 2)
 }
 
 /// The five sizes of a batch of volumes, whose rank [`batched`] has checked.
-fn five(x: &Tensor) -> [usize; 5] {
+fn volume_dims(x: &Tensor) -> [usize; 5] {
     let &[batch, channels, depth, height, width] = x.dims() else { unreachable!("`batched` accepted {}", x.shape()) };
     [batch, channels, depth, height, width]
 }
@@ -240,8 +273,10 @@ pub fn conv_transpose1d(
         groups,
         dilation: [1, dilation],
     };
-    let weight = weight.unsqueeze(2)?;
-    batched("conv_transpose1d", x, SEQUENCE, |x| x.unsqueeze(2)?.conv_transpose2d(&weight, bias, geometry)?.squeeze(2))
+    batched("conv_transpose1d", x, SEQUENCE, |x| {
+        check_transposed_channels("conv_transpose1d", x, weight, groups)?;
+        x.unsqueeze(2)?.conv_transpose2d(&weight.unsqueeze(2)?, bias, geometry)?.squeeze(2)
+    })
 }
 
 /// The transposed convolution of images; see [`Tensor::conv_transpose2d`] for the shapes. One sample may come without `batch`.
@@ -277,6 +312,7 @@ pub fn conv_transpose3d(
     let expected = "it must be [in_channels, out_channels / groups, kernel_d, kernel_h, kernel_w]";
     check_weight("conv_transpose3d", weight, 5, expected)?;
     batched("conv_transpose3d", x, VOLUME, |x| {
+        check_transposed_channels("conv_transpose3d", x, weight, geometry.groups)?;
         let y = spread_slices(x, weight, geometry)?;
         match bias {
             Some(bias) if *bias.dims() == [y.dims()[1]] => y.add(&bias.to_dtype(y.dtype())?.reshape([-1, 1, 1, 1])?),
@@ -291,19 +327,20 @@ pub fn conv_transpose3d(
 
 fn spread_slices(x: &Tensor, weight: &Tensor, geometry: ConvTranspose3dOptions) -> Result<Tensor> {
     let op = "conv_transpose3d";
-    let ConvTranspose3dOptions { stride: [step, stride @ ..], padding: [ends, padding @ ..], .. } = geometry;
-    let [[more, output_padding @ ..], [apart, dilation @ ..]] = [geometry.output_padding, geometry.dilation];
-    if more >= step {
-        return Err(wrong_argument(op, "output_padding", more, &format!("below the stride, which is {step}")));
+    let ConvTranspose3dOptions { stride: [stride_d, stride @ ..], padding: [padding_d, padding @ ..], .. } = geometry;
+    let [more_d, output_padding @ ..] = geometry.output_padding;
+    let [dilation_d, dilation @ ..] = geometry.dilation;
+    if more_d >= stride_d {
+        return Err(wrong_argument(op, "output_padding", more_d, &format!("below the stride, which is {stride_d}")));
     }
-    let ([batch, _, depth, ..], kernel) = (five(x), weight.dims()[2]);
-    let reach = kernel.checked_sub(1).and_then(|last| last.checked_mul(apart));
-    let spread = depth.checked_sub(1).and_then(|last| last.checked_mul(step));
-    let whole = reach.zip(spread).and_then(|(reach, spread)| reach.checked_add(spread)?.checked_add(more + 1));
-    let kept = whole.and_then(|whole| whole.checked_sub(ends.checked_mul(2)?)).filter(|&kept| kept > 0 && apart > 0);
-    let Some((whole, kept)) = whole.zip(kept) else {
+    let ([batch, _, depth, ..], kernel) = (volume_dims(x), weight.dims()[2]);
+    let span = kernel.checked_sub(1).and_then(|last| last.checked_mul(dilation_d));
+    let spread = depth.checked_sub(1).and_then(|last| last.checked_mul(stride_d));
+    let full = span.zip(spread).and_then(|(span, spread)| span.checked_add(spread)?.checked_add(more_d + 1));
+    let out_d = full.and_then(|full| full.checked_sub(padding_d.checked_mul(2)?));
+    let Some((full, out_d)) = full.zip(out_d).filter(|&(_, out_d)| out_d > 0 && dilation_d > 0) else {
         let expected = format!(
-            "the result would have no depth with a kernel of depth {kernel} and padding {ends}; reduce the padding"
+            "the result would have no depth with a kernel of depth {kernel} and padding {padding_d}; reduce the padding"
         );
         return Err(wrong_shape(op, "the input", x.shape(), &expected));
     };
@@ -313,12 +350,12 @@ fn spread_slices(x: &Tensor, weight: &Tensor, geometry: ConvTranspose3dOptions) 
     let &[_, channels, height, width] = images.dims() else { unreachable!("images are {}", images.shape()) };
     let channels = channels / kernel;
     // [batch · depth, channels · kernel, height, width] as [batch, channels, depth · kernel, height, width]
-    let apart_again = images.reshape([batch, depth, channels, kernel, height * width].map(signed))?;
-    let contributions = apart_again.transpose(1, 2)?.flatten(2, 3)?;
+    let by_slice = images.reshape([batch, depth, channels, kernel, height * width].map(signed))?;
+    let contributions = by_slice.transpose(1, 2)?.flatten(2, 3)?;
     let depths: Vec<i64> =
-        (0..depth).flat_map(|slice| (0..kernel).map(move |tap| (slice * step + tap * apart) as i64)).collect();
+        (0..depth).flat_map(|slice| (0..kernel).map(move |tap| (slice * stride_d + tap * dilation_d) as i64)).collect();
     let depths = Tensor::from_slice(&depths, depths.len())?.to(&x.device())?;
-    let zeros = Tensor::on(&x.device()).of(images.dtype()).zeros([batch, channels, whole, height * width])?;
-    let added = zeros.index_add(2, &depths, &contributions)?.narrow(2, ends, kept)?;
+    let zeros = Tensor::on(&x.device()).of(images.dtype()).zeros([batch, channels, full, height * width])?;
+    let added = zeros.index_add(2, &depths, &contributions)?.narrow(2, padding_d, out_d)?;
     added.unflatten(3, [height, width])
 }

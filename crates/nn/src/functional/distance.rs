@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Error, Result, Tensor, no_grad};
 
-use super::shared::{at_least, choose, computed, constant, is_above, root, wrong_shape};
+use super::shared::{computed, constant, root, wrong_shape};
 
 /// The `p`-norm along `dim`, which is kept with size 1.
 pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {
@@ -69,10 +69,10 @@ pub fn pdist(x: &Tensor, p: f64) -> Result<Tensor> {
         if p == 1.0 || p == 2.0 || p.is_infinite() {
             return norm(&differences, p, -1)?.squeeze(-1);
         }
-        let differ = is_above(&differences.abs()?.sum(-1)?, 0.0)?;
+        let differ = differences.abs()?.sum(-1)?.gt_scalar(0.0)?;
         let ones = constant(&differences, 1.0)?;
-        let safe = choose(&differ.unsqueeze(-1)?, &differences, &ones)?; // the norm has no gradient at 0
-        choose(&differ, &norm(&safe, p, -1)?.squeeze(-1)?, &constant(x, 0.0)?)
+        let safe = differences.where_cond(&differ.unsqueeze(-1)?, &ones)?; // the norm has no gradient at 0
+        norm(&safe, p, -1)?.squeeze(-1)?.where_cond(&differ, &constant(x, 0.0)?)
     })
 }
 
@@ -98,7 +98,7 @@ pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: isize, eps: f64) -> Resu
 
 /// `max(x, min)`, with the gradient of `x` also where `x` is below `min`.
 pub(crate) fn raised(x: &Tensor, min: f64) -> Result<Tensor> {
-    let by = no_grad(|| at_least(x, min)?.sub(x))?;
+    let by = no_grad(|| x.clamp_min(min)?.sub(x))?;
     x.add(&by)
 }
 

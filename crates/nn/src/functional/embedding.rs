@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{DType, Int, Result, Tensor, no_grad};
 
-use super::shared::{choose, constant, counting, is_above, wrong_argument, wrong_shape};
+use super::shared::{constant, counting, wrong_argument, wrong_shape};
 
 /// The rows of `weight` at `index`.
 ///
@@ -67,7 +67,7 @@ pub fn embedding_with(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingOp
     }
     if let Some(padding) = options.padding_idx {
         let is_padding = flat.eq(&Tensor::on(&flat.device()).of(flat.dtype()).full((), padding as i64)?)?;
-        rows = choose(&is_padding.unsqueeze(1)?, &rows.detach(), &rows)?;
+        rows = rows.detach().where_cond(&is_padding.unsqueeze(1)?, &rows)?;
     }
     if index.rank() == 1 { Ok(rows) } else { rows.unflatten(0, index.shape()) }
 }
@@ -83,9 +83,9 @@ fn counts(flat: &Tensor<Int>, weight: &Tensor) -> Result<Tensor> {
 /// Scales down the rows that the index contains and whose norm is above `max_norm`.
 fn shorten(weight: &Tensor, counts: &Tensor, max_norm: f64, norm_type: f64) -> Result<()> {
     let norms = weight.norm_keepdim(norm_type, 1)?;
-    let is_long = is_above(&norms, max_norm)?.logical_and(&is_above(counts, 0.0)?)?;
+    let is_long = norms.gt_scalar(max_norm)?.logical_and(&counts.gt_scalar(0.0)?)?;
     let factors = constant(weight, max_norm)?.div(&norms.add_scalar(1e-7)?)?;
-    weight.mul_(&choose(&is_long, &factors, &factors.ones_like()?)?)
+    weight.mul_(&factors.where_cond(&is_long, &factors.ones_like()?)?)
 }
 
 /// Checks that the table is a matrix.

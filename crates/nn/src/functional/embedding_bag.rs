@@ -3,7 +3,7 @@
 use pagelock_tensor::{Error, Int, Result, Tensor};
 
 use super::embedding::check_table;
-use super::shared::{choose, constant, counting, wrong_argument, wrong_shape};
+use super::shared::{constant, counting, wrong_argument, wrong_shape};
 
 /// How [`embedding_bag`] combines the rows of a bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -57,11 +57,11 @@ pub struct EmbeddingBagOptions<'a> {
 /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
 pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBagOptions<'_>) -> Result<Tensor> {
     check_table("embedding_bag", weight)?;
-    let ends = ends(index, options)?;
+    let ranges = ranges(index, options)?;
     let flat = index.reshape([-1])?;
     let rows = weight.index_select(0, &flat).map_err(|error| error.of_index_in("embedding_bag"))?;
     if options.mode == EmbeddingBagMode::Max {
-        return largest(&rows, &flat, &ends, options);
+        return largest(&rows, &flat, &ranges, options);
     }
     let is_counted = match options.padding_idx {
         None => Tensor::on(&flat.device()).full([flat.len(), 1], true)?,
@@ -75,10 +75,10 @@ pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBag
     };
     let dtype = rows.dtype();
     let rows = rows.to_dtype(counting(dtype))?;
-    let rows = choose(&is_counted, &rows, &constant(&rows, 0.0)?)?; // not multiplied by 0: padding may be infinite
-    let bags: Vec<i64> = (0..ends.len()).flat_map(|bag| std::iter::repeat_n(bag as i64, ends[bag].len())).collect();
+    let rows = rows.where_cond(&is_counted, &constant(&rows, 0.0)?)?; // not multiplied by 0: padding may be infinite
+    let bags: Vec<i64> = (0..ranges.len()).flat_map(|bag| std::iter::repeat_n(bag as i64, ranges[bag].len())).collect();
     let bags = Tensor::from_slice(&bags, bags.len())?.to(&rows.device())?;
-    let zeros = |width: usize| Tensor::on(&rows.device()).of(rows.dtype()).zeros([ends.len(), width]);
+    let zeros = |width: usize| Tensor::on(&rows.device()).of(rows.dtype()).zeros([ranges.len(), width]);
     let sums = zeros(weight.dims()[1])?.index_add(0, &bags, &rows)?;
     let bags = match options.mode {
         EmbeddingBagMode::Mean => {
@@ -91,7 +91,7 @@ pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBag
 }
 
 /// The range of each bag in the flat index. All shapes but that of the table are checked here.
-fn ends(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std::ops::Range<usize>>> {
+fn ranges(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std::ops::Range<usize>>> {
     let op = "embedding_bag";
     if let Some(weights) = options.per_sample_weights {
         if options.mode != EmbeddingBagMode::Sum {
@@ -130,27 +130,27 @@ fn ends(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std
 fn largest(
     rows: &Tensor,
     flat: &Tensor<Int>,
-    ends: &[std::ops::Range<usize>],
+    ranges: &[std::ops::Range<usize>],
     options: EmbeddingBagOptions<'_>,
 ) -> Result<Tensor> {
     let words: Option<Vec<i64>> =
         options.padding_idx.map(|_| flat.to_dtype(pagelock_tensor::DType::I64)?.to_vec()).transpose()?;
-    let counts = |place: &usize| match (&words, options.padding_idx) {
-        (Some(words), Some(padding)) => words[*place] != padding as i64,
+    let is_counted = |index: &usize| match (&words, options.padding_idx) {
+        (Some(words), Some(padding)) => words[*index] != padding as i64,
         _ => true,
     };
-    let longest = ends.iter().map(|ends| ends.len()).max().unwrap_or(0).max(1);
-    let nothing = rows.dims()[0];
-    let places = Tensor::build(longest.saturating_mul(ends.len()), |places: &mut [i64]| {
-        for (places, ends) in std::iter::zip(places.chunks_exact_mut(longest), ends) {
-            let mut of_bag = ends.clone().filter(counts);
-            let first = of_bag.next().unwrap_or(nothing);
+    let longest = ranges.iter().map(|range| range.len()).max().unwrap_or(0).max(1);
+    let zero_row = rows.dims()[0];
+    let indices = Tensor::build(longest.saturating_mul(ranges.len()), |indices: &mut [i64]| {
+        for (indices, range) in std::iter::zip(indices.chunks_exact_mut(longest), ranges) {
+            let mut of_bag = range.clone().filter(is_counted);
+            let first = of_bag.next().unwrap_or(zero_row);
             let all = [first].into_iter().chain(of_bag).chain(std::iter::repeat(first));
-            std::iter::zip(places, all).for_each(|(place, row)| *place = row as i64);
+            std::iter::zip(indices, all).for_each(|(index, row)| *index = row as i64);
         }
     })?;
     let zeros = Tensor::on(&rows.device()).of(rows.dtype()).zeros([1, rows.dims()[1]])?;
-    let places = places.to(&rows.device())?;
-    let seen = Tensor::cat(&[rows, &zeros], 0)?.index_select(0, &places)?.unflatten(0, [ends.len(), longest])?;
-    Ok(seen.max_dim(1)?.0)
+    let indices = indices.to(&rows.device())?;
+    let gathered = Tensor::cat(&[rows, &zeros], 0)?.index_select(0, &indices)?.unflatten(0, [ranges.len(), longest])?;
+    Ok(gathered.max_dim(1)?.0)
 }

@@ -25,7 +25,7 @@ impl FoldOptions {
 
     /// The number of windows in each dimension, and the padded size.
     fn counts(&self, op: &str, size: [usize; 2]) -> Result<[[usize; 2]; 2]> {
-        let mut both = [[0; 2]; 2];
+        let mut sizes = [[0; 2]; 2];
         for axis in 0..2 {
             let [kernel, dilation, stride] = [self.kernel_size[axis], self.dilation[axis], self.stride[axis]];
             for (argument, value) in [("kernel_size", kernel), ("dilation", dilation), ("stride", stride)] {
@@ -34,21 +34,21 @@ impl FoldOptions {
                 }
             }
             let padded = self.padding[axis].checked_mul(2).and_then(|padding| padding.checked_add(size[axis]));
-            let reach = dilation.checked_mul(kernel - 1).and_then(|reach| reach.checked_add(1));
-            let Some((padded, room)) =
-                padded.zip(reach).and_then(|(padded, reach)| Some((padded, padded.checked_sub(reach)?)))
+            let span = dilation.checked_mul(kernel - 1).and_then(|span| span.checked_add(1));
+            let Some((padded, remaining)) =
+                padded.zip(span).and_then(|(padded, span)| Some((padded, padded.checked_sub(span)?)))
             else {
                 let expected = format!("small enough for an image of {size:?} padded by {:?}", self.padding);
                 return Err(wrong_argument(op, "kernel_size", format!("{:?}", self.kernel_size), &expected));
             };
-            (both[0][axis], both[1][axis]) = (room / stride + 1, padded);
+            (sizes[0][axis], sizes[1][axis]) = (remaining / stride + 1, padded);
         }
-        Shape::new(&both[1])?;
-        Ok(both)
+        Shape::new(&sizes[1])?;
+        Ok(sizes)
     }
 
     /// The flat index in the padded image of each element of each window: elements vary slowest, windows fastest.
-    fn places(&self, [rows, columns]: [usize; 2], width: usize, like: &Tensor) -> Result<Tensor<Int>> {
+    fn flat_indices(&self, [rows, columns]: [usize; 2], width: usize, like: &Tensor) -> Result<Tensor<Int>> {
         let along = |axis: usize, count: usize| {
             let numbers = |len: usize, step: usize| {
                 Tensor::on(&like.device()).arange(0_i64, len as i64, 1)?.mul_scalar(step as i64)
@@ -95,9 +95,9 @@ pub fn unfold(x: &Tensor, options: FoldOptions) -> Result<Tensor> {
         _ => x.pad(&[horizontal, horizontal, vertical, vertical], PadMode::Constant(0.0))?,
     };
     let planes = whole.reshape([signed(lead.unwrap_or(1) * channels), signed(padded[0] * padded[1])])?;
-    let seen = planes.index_select(1, &options.places(counts, padded[1], x)?)?;
+    let gathered = planes.index_select(1, &options.flat_indices(counts, padded[1], x)?)?;
     let rows = channels * options.kernel_size[0] * options.kernel_size[1];
-    let columns = seen.reshape([lead.unwrap_or(1), rows, counts[0] * counts[1]].map(signed))?;
+    let columns = gathered.reshape([lead.unwrap_or(1), rows, counts[0] * counts[1]].map(signed))?;
     if lead.is_none() { columns.squeeze(0) } else { Ok(columns) }
 }
 
@@ -135,7 +135,7 @@ pub fn fold(x: &Tensor, output_size: [usize; 2], options: FoldOptions) -> Result
     let (batch, channels) = (lead.unwrap_or(1), rows / elements);
     let columns = x.reshape([signed(batch * channels), signed(elements * counts[0] * counts[1])])?;
     let zeros = Tensor::on(&x.device()).of(x.dtype()).zeros([batch * channels, padded[0] * padded[1]])?;
-    let planes = zeros.index_add(1, &options.places(counts, padded[1], x)?, &columns)?;
+    let planes = zeros.index_add(1, &options.flat_indices(counts, padded[1], x)?, &columns)?;
     let whole = planes.reshape([batch, channels, padded[0], padded[1]].map(signed))?;
     let kept = whole.narrow(2, options.padding[0], output_size[0])?.narrow(3, options.padding[1], output_size[1])?;
     if lead.is_none() { kept.squeeze(0) } else { Ok(kept) }

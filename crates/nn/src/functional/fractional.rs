@@ -46,7 +46,7 @@ pub(crate) fn random_samples(
     let (channels, size) = match *x.dims() {
         [channels, height, width] => ([1, channels], [height, width]),
         [batch, channels, height, width] => ([batch, channels], [height, width]),
-        _ => return Err(wrong_dims(x)),
+        _ => return Err(wrong_rank(x)),
     };
     check(size, kernel, output_size)?;
     Tensor::on(&x.device()).of(DType::F32).rand_with([channels[0], channels[1], 2], generator)
@@ -67,10 +67,10 @@ pub fn fractional_max_pool2d_with_indices(
     random_samples: &Tensor,
 ) -> Result<(Tensor, Tensor<Int>)> {
     if x.rank() == 3 {
-        let (y, places) = fractional_max_pool2d_with_indices(&x.unsqueeze(0)?, kernel, output_size, random_samples)?;
-        return Ok((y.squeeze(0)?, places.squeeze(0)?));
+        let (y, indices) = fractional_max_pool2d_with_indices(&x.unsqueeze(0)?, kernel, output_size, random_samples)?;
+        return Ok((y.squeeze(0)?, indices.squeeze(0)?));
     }
-    let &[batch, channels, height, width] = x.dims() else { return Err(wrong_dims(x)) };
+    let &[batch, channels, height, width] = x.dims() else { return Err(wrong_rank(x)) };
     check([height, width], kernel, output_size)?;
     if random_samples.dims() != [batch, channels, 2] {
         let expected = format!("it must be [{batch}, {channels}, 2], two numbers for each channel");
@@ -84,19 +84,20 @@ pub fn fractional_max_pool2d_with_indices(
     let rows = rows?.unsqueeze(-1)?.unsqueeze(-1)?.unsqueeze(-1)?; // [planes, rows, 1, 1, 1]
     let columns = columns?.unsqueeze(1)?.unsqueeze(-1)?.unsqueeze(-1)?; // [planes, 1, columns, 1, 1]
     let rows = rows.add(&within(kernel[0])?.unsqueeze(-1)?)?.mul_scalar(width as i64)?;
-    let places = rows.add(&columns.add(&within(kernel[1])?)?)?; // [planes, rows, columns, rows and columns of a window]
+    // [planes, rows, columns, rows and columns of a window]
+    let indices = rows.add(&columns.add(&within(kernel[1])?)?)?;
     let windows = [planes, output_size[0] * output_size[1], kernel[0] * kernel[1]];
     let flat = [planes, windows[1] * windows[2]].map(signed);
-    let numbers = x.reshape([planes, height * width].map(signed))?.gather(1, &places.reshape(flat)?)?;
-    let (numbers, places) = (numbers.reshape(windows.map(signed))?, places.reshape(windows.map(signed))?);
+    let numbers = x.reshape([planes, height * width].map(signed))?.gather(1, &indices.reshape(flat)?)?;
+    let (numbers, indices) = (numbers.reshape(windows.map(signed))?, indices.reshape(windows.map(signed))?);
     let largest = numbers.argmax_keepdim(-1)?;
     let shape = [batch, channels, output_size[0], output_size[1]].map(signed);
-    Ok((numbers.gather(-1, &largest)?.reshape(shape)?, places.gather(-1, &largest)?.reshape(shape)?))
+    Ok((numbers.gather(-1, &largest)?.reshape(shape)?, indices.gather(-1, &largest)?.reshape(shape)?))
 }
 
 const OP: &str = "fractional_max_pool2d";
 
-fn wrong_dims(x: &Tensor) -> pagelock_tensor::Error {
+fn wrong_rank(x: &Tensor) -> pagelock_tensor::Error {
     wrong_shape(OP, "the input", x.shape(), "it must be [batch, channels, height, width], or without batch; reshape it")
 }
 

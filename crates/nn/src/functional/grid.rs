@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
-use super::shared::{choose, computed, signed, wrong_argument, wrong_shape};
+use super::shared::{computed, signed, wrong_argument, wrong_shape};
 
 /// How [`grid_sample`] interpolates between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -64,27 +64,27 @@ pub fn affine_grid(theta: &Tensor, size: &[usize], align_corners: bool) -> Resul
         return Err(wrong_shape("affine_grid", "theta", theta.shape(), &expected));
     }
     let space = Shape::new(&size[2..])?;
-    let base = base_places(&space, align_corners)?.to_dtype(theta.dtype())?.to(&theta.device())?;
+    let base = base_grid(&space, align_corners)?.to_dtype(theta.dtype())?.to(&theta.device())?;
     let grid = no_autocast(|| base.matmul(&theta.transpose(1, 2)?))?;
     grid.unflatten(1, space)
 }
 
 /// `[x, y, 1]` of each pixel, or `[x, y, z, 1]`.
-fn base_places(space: &Shape, align_corners: bool) -> Result<Tensor> {
-    let along = |place: usize, size: usize| match (size, align_corners) {
+fn base_grid(space: &Shape, align_corners: bool) -> Result<Tensor> {
+    let coordinate_of = |index: usize, size: usize| match (size, align_corners) {
         (0 | 1, _) => 0.0,
-        (_, true) => 2.0 * place as f64 / (size - 1) as f64 - 1.0,
-        (_, false) => (2.0 * place as f64 + 1.0) / size as f64 - 1.0,
+        (_, true) => 2.0 * index as f64 / (size - 1) as f64 - 1.0,
+        (_, false) => (2.0 * index as f64 + 1.0) / size as f64 - 1.0,
     };
     let width = space.rank() + 1;
     Tensor::build([space.elements(), width], |numbers: &mut [f64]| {
-        for (pixel, place) in numbers.chunks_exact_mut(width).enumerate() {
+        for (pixel, position) in numbers.chunks_exact_mut(width).enumerate() {
             let mut rest = pixel;
-            for (coordinate, &size) in std::iter::zip(place.iter_mut(), space.iter().rev()) {
-                *coordinate = along(rest % size, size);
+            for (coordinate, &size) in std::iter::zip(position.iter_mut(), space.iter().rev()) {
+                *coordinate = coordinate_of(rest % size, size);
                 rest /= size;
             }
-            place[width - 1] = 1.0;
+            position[width - 1] = 1.0;
         }
     })
 }
@@ -152,22 +152,22 @@ fn sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tenso
     let flat = x.flatten(2, -1)?;
     let sides = if options.mode == GridSampleMode::Nearest { 1 } else { 2_usize };
     let neighbor = |number: usize| {
-        let mut place: Option<Tensor<Int>> = None;
+        let mut index: Option<Tensor<Int>> = None;
         let mut weight: Option<Tensor> = None;
         for (axis, on_axis) in axes.iter().enumerate() {
             let (at, factor) = &on_axis.sides[number / sides.pow(axis as u32) % sides];
-            place = Some(match place {
+            index = Some(match index {
                 None => at.clone(),
-                Some(place) => place.mul_scalar(space[axis] as i64)?.add(at)?,
+                Some(index) => index.mul_scalar(space[axis] as i64)?.add(at)?,
             });
             weight = Some(match weight {
                 None => factor.clone(),
                 Some(weight) => weight.mul(factor)?,
             });
         }
-        let (Some(place), Some(weight)) = (place, weight) else { unreachable!("there are two or three dimensions") };
-        let wide = [x.dims()[0], x.dims()[1], place.dims()[1]];
-        flat.gather(2, &place.unsqueeze(1)?.expand(wide)?)?.mul(&weight.unsqueeze(1)?)
+        let (Some(index), Some(weight)) = (index, weight) else { unreachable!("there are two or three dimensions") };
+        let wide = [x.dims()[0], x.dims()[1], index.dims()[1]];
+        flat.gather(2, &index.unsqueeze(1)?.expand(wide)?)?.mul(&weight.unsqueeze(1)?)
     };
     let all = (1..sides.pow(dims as u32)).try_fold(neighbor(0)?, |sum, number| sum.add(&neighbor(number)?))?;
     all.unflatten(2, &grid.dims()[1..=dims])
@@ -193,9 +193,9 @@ impl Axis {
         };
         let side = |whole: Tensor, weight: Tensor| {
             let inside = whole.ge_scalar(0.0)?.logical_and(&whole.le_scalar(last)?)?;
-            let nothing = whole.zeros_like()?;
-            let weight = choose(&inside, &weight, &nothing)?;
-            Ok((choose(&inside, &whole, &nothing)?.to_int()?, weight))
+            let zeros = whole.zeros_like()?;
+            let weight = weight.where_cond(&inside, &zeros)?;
+            Ok((whole.where_cond(&inside, &zeros)?.to_int()?, weight))
         };
         let sides = match options.mode {
             GridSampleMode::Nearest => {
@@ -222,5 +222,5 @@ fn reflected(at: &Tensor, low: f64, span: f64) -> Result<Tensor> {
     let flips = away.detach().div_scalar(span)?.floor()?;
     let extra = away.sub(&flips.mul_scalar(span)?)?;
     let is_odd = flips.remainder_scalar(2.0)?.gt_scalar(0.5)?;
-    choose(&is_odd, &extra.neg()?.add_scalar(span)?, &extra)?.add_scalar(low)
+    extra.neg()?.add_scalar(span)?.where_cond(&is_odd, &extra)?.add_scalar(low)
 }

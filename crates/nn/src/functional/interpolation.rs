@@ -156,13 +156,13 @@ fn check(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) -> Result<(V
             format!("for the mode {} it must be [batch, channels, ..] with {of} more dimensions", mode.name());
         return Err(wrong_shape(op, "the input", x.shape(), &expected));
     }
-    let has_none =
+    let not_allowed =
         |argument: &str| Err(wrong_argument(op, argument, "true", &format!("false for the mode {}", mode.name())));
     if options.align_corners && mode.dims().is_none() {
-        return has_none("align_corners");
+        return not_allowed("align_corners");
     }
     if options.antialias && !matches!(mode, InterpolationMode::Bilinear | InterpolationMode::Bicubic) {
-        return has_none("antialias");
+        return not_allowed("antialias");
     }
     let space = &x.dims()[2..];
     let (sizes, factors) = match scale {
@@ -211,7 +211,7 @@ impl Taps {
     /// `scale`: the number of inputs per output.
     fn new(options: InterpolateOptions, [from, to]: [usize; 2], scale: f64) -> Self {
         let last = from - 1;
-        let kept = move |at: f64| (at.max(0.0) as usize).min(last) as i64;
+        let clamped = move |at: f64| (at.max(0.0) as usize).min(last) as i64;
         let scale = match options.align_corners {
             true if to > 1 => last as f64 / (to - 1) as f64,
             true => 0.0,
@@ -225,15 +225,15 @@ impl Taps {
             Self { input: from, out: to, count: count.min(from), row: Box::new(row) }
         };
         let (count, row): (usize, Box<dyn Fn(usize) -> Vec<(i64, f64)>>) = match options.mode {
-            InterpolationMode::Nearest => (1, Box::new(move |out| vec![(kept((out as f64 * scale).floor()), 1.0)])),
+            InterpolationMode::Nearest => (1, Box::new(move |out| vec![(clamped((out as f64 * scale).floor()), 1.0)])),
             InterpolationMode::NearestExact => {
-                (1, Box::new(move |out| vec![(kept(((out as f64 + 0.5) * scale).floor()), 1.0)]))
+                (1, Box::new(move |out| vec![(clamped(((out as f64 + 0.5) * scale).floor()), 1.0)]))
             }
             InterpolationMode::Bicubic if options.antialias => return smooth(2.0, |x| cubic(x, -0.5)),
             InterpolationMode::Bilinear if options.antialias => return smooth(1.0, |x| (1.0 - x.abs()).max(0.0)),
             InterpolationMode::Bicubic => {
                 let of = move |at: f64| {
-                    [-1.0, 0.0, 1.0, 2.0].map(|tap| at.floor() + tap).map(|tap| (kept(tap), cubic(at - tap, -0.75)))
+                    [-1.0, 0.0, 1.0, 2.0].map(|tap| at.floor() + tap).map(|tap| (clamped(tap), cubic(at - tap, -0.75)))
                 };
                 (4, Box::new(move |out| of(middle(out)).to_vec()))
             }
@@ -247,17 +247,17 @@ impl Taps {
         Tensor::build([self.out, self.input], |matrix: &mut [f64]| {
             matrix.fill(0.0);
             for (out, row) in matrix.chunks_exact_mut(self.input).enumerate() {
-                (self.row)(out).into_iter().for_each(|(place, weight)| row[place as usize] += weight);
+                (self.row)(out).into_iter().for_each(|(index, weight)| row[index as usize] += weight);
             }
         })
     }
 
     /// `[out · count]`
-    fn places(&self) -> Result<Tensor<Int>> {
-        Tensor::build(self.out.saturating_mul(self.count), |places: &mut [i64]| {
-            places.fill(0);
-            for (out, places) in places.chunks_exact_mut(self.count).enumerate() {
-                std::iter::zip(places, (self.row)(out)).for_each(|(place, (from, _))| *place = from);
+    fn indices(&self) -> Result<Tensor<Int>> {
+        Tensor::build(self.out.saturating_mul(self.count), |indices: &mut [i64]| {
+            indices.fill(0);
+            for (out, indices) in indices.chunks_exact_mut(self.count).enumerate() {
+                std::iter::zip(indices, (self.row)(out)).for_each(|(index, (from, _))| *index = from);
             }
         })
     }
@@ -297,9 +297,9 @@ fn smooth(out: usize, from: usize, scale: f64, (radius, filter): (f64, fn(f64) -
     let (center, support) = (scale * (out as f64 + 0.5), radius * wide);
     let start = ((center - support + 0.5) as i64).max(0);
     let end = ((center + support + 0.5) as i64).min(from as i64);
-    let taps = (start..end).map(|place| (place, filter((place as f64 - center + 0.5) / wide)));
+    let taps = (start..end).map(|index| (index, filter((index as f64 - center + 0.5) / wide)));
     let sum: f64 = taps.clone().map(|(_, weight)| weight).sum();
-    taps.map(|(place, weight)| (place, if sum == 0.0 { weight } else { weight / sum })).collect()
+    taps.map(|(index, weight)| (index, if sum == 0.0 { weight } else { weight / sum })).collect()
 }
 
 /// Up to this many inputs, a matrix product is fast on every device.
@@ -307,17 +307,17 @@ const SHORT: usize = 128;
 
 fn resize_dim(x: &Tensor, dim: usize, taps: &Taps) -> Result<Tensor> {
     let like = |numbers: Tensor| numbers.to_dtype(x.dtype())?.to(&x.device());
-    let (dim, behind) = (signed(dim), signed(dim + 1));
+    let (dim, next_dim) = (signed(dim), signed(dim + 1));
     if taps.count > 1 && taps.input <= SHORT {
         return product(x, dim, &like(taps.matrix()?)?);
     }
-    let picked = x.index_select(dim, &taps.places()?.to(&x.device())?)?;
+    let gathered = x.index_select(dim, &taps.indices()?.to(&x.device())?)?;
     if taps.count == 1 {
-        return Ok(picked);
+        return Ok(gathered);
     }
     let weights =
-        (0..x.rank() - behind as usize).try_fold(like(taps.weights()?)?, |weights, _| weights.unsqueeze(-1))?;
-    picked.unflatten(dim, [taps.out, taps.count])?.mul(&weights)?.sum(behind)
+        (0..x.rank() - next_dim as usize).try_fold(like(taps.weights()?)?, |weights, _| weights.unsqueeze(-1))?;
+    gathered.unflatten(dim, [taps.out, taps.count])?.mul(&weights)?.sum(next_dim)
 }
 
 /// Multiplies a dimension by a matrix `[out, in]`.
@@ -325,6 +325,6 @@ fn product(x: &Tensor, dim: isize, matrix: &Tensor) -> Result<Tensor> {
     if dim as usize + 1 == x.rank() {
         return x.linear(matrix, None);
     }
-    let behind = Shape::new(&x.dims()[dim as usize + 1..])?;
-    matrix.matmul(&x.flatten(dim + 1, -1)?)?.unflatten(-1, behind)
+    let inner = Shape::new(&x.dims()[dim as usize + 1..])?;
+    matrix.matmul(&x.flatten(dim + 1, -1)?)?.unflatten(-1, inner)
 }

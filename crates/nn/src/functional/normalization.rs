@@ -171,8 +171,8 @@ pub fn local_response_norm(x: &Tensor, size: usize, alpha: f64, beta: f64, k: f6
         let zeros = |count: usize| constant(x, 0.0)?.expand(with_channels(x.shape(), count)?);
         let padded = Tensor::cat(&[&zeros(window / 2)?, &squares, &zeros((window - 1) / 2)?], 1)?;
         let mut sum = padded.narrow(1, 0, channels)?;
-        for place in 1..window {
-            sum = sum.add(&padded.narrow(1, place, channels)?)?;
+        for offset in 1..window {
+            sum = sum.add(&padded.narrow(1, offset, channels)?)?;
         }
         x.div(&sum.mul_scalar(alpha / size as f64)?.add_scalar(k)?.pow(beta)?)
     })
@@ -205,8 +205,13 @@ pub fn feature_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator
     if !training {
         return Ok(x.clone());
     }
-    let kept = Tensor::on(&x.device()).of(x.dtype()).ones([x.dims()[0], x.dims()[1]])?.dropout(p, generator)?;
-    (2..x.rank()).try_fold(kept, |kept, _| kept.unsqueeze(-1))?.mul(x)
+    channel_mask(x, p, generator)?.mul(x)
+}
+
+/// Ones after dropout, one for each channel: `[batch, channels, 1, ..]`.
+fn channel_mask(x: &Tensor, p: f64, generator: &Generator) -> Result<Tensor> {
+    let mask = Tensor::on(&x.device()).of(x.dtype()).ones([x.dims()[0], x.dims()[1]])?.dropout(p, generator)?;
+    (2..x.rank()).try_fold(mask, |mask, _| mask.unsqueeze(-1))
 }
 
 /// Dropout that preserves the mean 0 and variance 1 of outputs of [`selu`](super::selu): sets elements to SELU's
@@ -222,8 +227,8 @@ pub fn alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) 
     if p == 1.0 {
         return x.mul_scalar(0.0);
     }
-    let kept = x.ones_like()?.dropout(p, generator)?.sign()?;
-    lowered(x, &kept, p)
+    let mask = x.ones_like()?.dropout(p, generator)?.sign()?;
+    drop_to_lowest(x, &mask, p)
 }
 
 /// [`alpha_dropout`] of whole channels.
@@ -238,15 +243,14 @@ pub fn feature_alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Gen
         feature_dropout(x, 0.0, false, generator)?; // checks that `x` has channels
         return alpha_dropout(x, p, training, generator);
     }
-    let kept = Tensor::on(&x.device()).of(x.dtype()).ones([x.dims()[0], x.dims()[1]])?.dropout(p, generator)?.sign()?;
-    let kept = (2..x.rank()).try_fold(kept, |kept, _| kept.unsqueeze(-1))?;
-    lowered(x, &kept, p)
+    let mask = channel_mask(x, p, generator)?.sign()?;
+    drop_to_lowest(x, &mask, p)
 }
 
-/// Sets elements to SELU's lowest value where `kept` is 0, then scales and shifts all elements.
-fn lowered(x: &Tensor, kept: &Tensor, p: f64) -> Result<Tensor> {
+/// Sets elements to SELU's lowest value where the mask is 0, then scales and shifts all elements.
+fn drop_to_lowest(x: &Tensor, mask: &Tensor, p: f64) -> Result<Tensor> {
     let lowest = -super::SELU_ALPHA * super::SELU_SCALE;
     let scale = 1.0 / ((1.0 - p) * (1.0 + p * lowest * lowest)).sqrt();
-    let instead = kept.neg()?.add_scalar(1.0)?.mul_scalar(lowest * scale)?;
-    x.mul(kept)?.mul_scalar(scale)?.add(&instead)?.add_scalar(-lowest * scale * p)
+    let dropped = mask.neg()?.add_scalar(1.0)?.mul_scalar(lowest * scale)?;
+    x.mul(mask)?.mul_scalar(scale)?.add(&dropped)?.add_scalar(-lowest * scale * p)
 }

@@ -138,15 +138,15 @@ impl Windows<'_> {
             let expected = format!("at most half of the kernel, which is {kernel}");
             return Err(wrong_argument(op, "padding", padding, &expected));
         }
-        let room = self.reach(axis).and_then(|reach| size.checked_add(2 * padding)?.checked_sub(reach));
-        let Some(room) = room.filter(|_| size > 0) else {
+        let remaining = self.span(axis).and_then(|span| size.checked_add(2 * padding)?.checked_sub(span));
+        let Some(remaining) = remaining.filter(|_| size > 0) else {
             let expected = format!(
                 "padded by {:?} it must be at least as large as the window, {:?} dilated by {:?}",
                 self.padding, self.kernel, self.dilation
             );
             return Err(wrong_shape(op, "the input", x.shape(), &expected));
         };
-        let count = if self.ceil_mode { room.div_ceil(stride) } else { room / stride } + 1;
+        let count = if self.ceil_mode { remaining.div_ceil(stride) } else { remaining / stride } + 1;
         // The last window begins in the input, or in the padding before it.
         let begins_outside = self.ceil_mode && (count - 1).saturating_mul(stride) >= size.saturating_add(padding);
         Ok(if begins_outside { count - 1 } else { count })
@@ -158,35 +158,35 @@ impl Windows<'_> {
     }
 
     /// How many entries of a dimension a window spans, including gaps.
-    fn reach(&self, axis: usize) -> Option<usize> {
+    fn span(&self, axis: usize) -> Option<usize> {
         self.dilation[axis].checked_mul(self.kernel[axis] - 1)?.checked_add(1)
     }
 
     /// The entries of a dimension that each window covers. An entry outside is replaced by the window's first entry
     /// inside, which does not change the maximum.
-    fn taps(&self, op: &str, axis: usize, size: usize, count: usize) -> Result<Taps> {
+    fn entries(&self, op: &str, axis: usize, size: usize, count: usize) -> Result<WindowEntries> {
         let [stride, padding, dilation] = [self.stride[axis], self.padding[axis], self.dilation[axis]];
         let kernel = self.kernel[axis];
-        let mut is_blind = false;
+        let mut misses_input = false;
         let index = Tensor::build(count.saturating_mul(kernel), |index: &mut [i64]| {
             for (window, index) in index.chunks_exact_mut(kernel).enumerate() {
                 let inside =
                     |tap: usize| (window * stride + tap * dilation).checked_sub(padding).filter(|&at| at < size);
                 let first = (0..kernel).find_map(inside);
-                is_blind |= first.is_none();
+                misses_input |= first.is_none();
                 let entries = (0..kernel).map(|tap| inside(tap).or(first).unwrap_or(0) as i64);
-                std::iter::zip(index, entries).for_each(|(place, entry)| *place = entry);
+                std::iter::zip(index, entries).for_each(|(out, entry)| *out = entry);
             }
         })?;
-        if is_blind {
+        if misses_input {
             let expected = format!("small enough that every window covers at least one of the {size} elements");
             return Err(wrong_argument(op, "dilation", dilation, &expected));
         }
-        Ok(Taps { index, count, taps: kernel })
+        Ok(WindowEntries { index, count, len: kernel })
     }
 
     /// The padding that makes the last window of each dimension fit: `[left, right, top, bottom, …]`.
-    fn overhang(&self, x: &Tensor, counts: &[usize]) -> ArrayVec<isize, 6> {
+    fn end_padding(&self, x: &Tensor, counts: &[usize]) -> ArrayVec<isize, 6> {
         let sizes = &x.dims()[x.rank() - counts.len()..];
         let of = |axis: usize| {
             let needed = (counts[axis] - 1).saturating_mul(self.stride[axis]).saturating_add(self.kernel[axis]);
@@ -233,44 +233,44 @@ fn space<'x>(op: &str, x: &'x Tensor, dims: usize) -> Result<&'x [usize]> {
     Err(wrong_shape(op, "the input", x.shape(), &expected))
 }
 
-/// The entries that windows cover along a dimension: `count` rows of `taps` entries.
-struct Taps {
+/// The entries that windows cover along a dimension: `count` rows of `len` entries.
+struct WindowEntries {
     index: Tensor<Int>,
     count: usize,
-    taps: usize,
+    len: usize,
 }
 
 /// The maxima over windows along the dimensions so far, and optionally their flat indices in their channel
-/// (`places`).
+/// (`indices`).
 struct Largest {
     values: Tensor,
-    places: Option<Tensor<Int>>,
+    indices: Option<Tensor<Int>>,
 }
 
 impl Largest {
-    /// The input before any reduction. With places, each element starts with its flat index in its channel.
-    fn new(x: &Tensor, dims: usize, with_places: bool) -> Result<Self> {
+    /// The input before any reduction. With indices, each element starts with its flat index in its channel.
+    fn new(x: &Tensor, dims: usize, with_indices: bool) -> Result<Self> {
         let number = || {
             let of_channel = Shape::new(&x.dims()[x.rank() - dims..])?;
             let order = Tensor::on(&x.device()).arange(0_i64, of_channel.elements() as i64, 1)?;
             order.unflatten(0, of_channel)?.expand(x.shape())
         };
-        Ok(Self { values: x.clone(), places: if with_places { Some(number()?) } else { None } })
+        Ok(Self { values: x.clone(), indices: if with_indices { Some(number()?) } else { None } })
     }
 
-    fn along(self, dim: usize, taps: &Taps) -> Result<Self> {
-        let index = taps.index.to(&self.values.device())?;
-        let (dim, behind, apart) = (signed(dim), signed(dim + 1), [taps.count, taps.taps]);
-        let seen = self.values.index_select(dim, &index)?.unflatten(dim, apart)?;
-        let (values, chosen) = seen.max_dim(behind)?;
-        let places = match self.places {
+    fn along(self, dim: usize, entries: &WindowEntries) -> Result<Self> {
+        let index = entries.index.to(&self.values.device())?;
+        let (dim, window_dim, windows) = (signed(dim), signed(dim + 1), [entries.count, entries.len]);
+        let gathered = self.values.index_select(dim, &index)?.unflatten(dim, windows)?;
+        let (values, chosen) = gathered.max_dim(window_dim)?;
+        let indices = match self.indices {
             None => None,
-            Some(places) => {
-                let seen = places.index_select(dim, &index)?.unflatten(dim, apart)?;
-                Some(seen.gather(behind, &chosen.unsqueeze(behind)?)?.squeeze(behind)?)
+            Some(indices) => {
+                let gathered = indices.index_select(dim, &index)?.unflatten(dim, windows)?;
+                Some(gathered.gather(window_dim, &chosen.unsqueeze(window_dim)?)?.squeeze(window_dim)?)
             }
         };
-        Ok(Self { values, places })
+        Ok(Self { values, indices })
     }
 }
 
@@ -279,9 +279,9 @@ fn max_pool(op: &str, x: &Tensor, windows: &Windows<'_>) -> Result<Tensor> {
     if windows.dilation.iter().any(|&dilation| dilation > 1) {
         return Ok(largest(op, x, windows, &counts, false)?.values);
     }
-    let overhang = windows.overhang(x, &counts);
-    let whole = if overhang.iter().any(|&more| more > 0) {
-        x.pad(&overhang, PadMode::Constant(f64::NEG_INFINITY))?
+    let end_padding = windows.end_padding(x, &counts);
+    let whole = if end_padding.iter().any(|&more| more > 0) {
+        x.pad(&end_padding, PadMode::Constant(f64::NEG_INFINITY))?
     } else {
         x.clone()
     };
@@ -290,28 +290,28 @@ fn max_pool(op: &str, x: &Tensor, windows: &Windows<'_>) -> Result<Tensor> {
 
 fn max_pool_with_indices(op: &str, x: &Tensor, windows: &Windows<'_>) -> Result<(Tensor, Tensor<Int>)> {
     let counts = windows.counts(op, x)?;
-    found(largest(op, x, windows, &counts, true)?)
+    values_and_indices(largest(op, x, windows, &counts, true)?)
 }
 
-fn found(largest: Largest) -> Result<(Tensor, Tensor<Int>)> {
-    let Some(places) = largest.places else { unreachable!("the caller requested the places") };
-    Ok((largest.values, places))
+fn values_and_indices(largest: Largest) -> Result<(Tensor, Tensor<Int>)> {
+    let Some(indices) = largest.indices else { unreachable!("the caller requested the indices") };
+    Ok((largest.values, indices))
 }
 
-fn largest(op: &str, x: &Tensor, windows: &Windows<'_>, counts: &[usize], with_places: bool) -> Result<Largest> {
+fn largest(op: &str, x: &Tensor, windows: &Windows<'_>, counts: &[usize], with_indices: bool) -> Result<Largest> {
     let dims = counts.len();
-    (0..dims).rev().try_fold(Largest::new(x, dims, with_places)?, |found, axis| {
+    (0..dims).rev().try_fold(Largest::new(x, dims, with_indices)?, |largest, axis| {
         let dim = x.rank() - dims + axis;
-        found.along(dim, &windows.taps(op, axis, x.dims()[dim], counts[axis])?)
+        largest.along(dim, &windows.entries(op, axis, x.dims()[dim], counts[axis])?)
     })
 }
 
 fn avg_pool(op: &str, x: &Tensor, averages: &Averages<'_>) -> Result<Tensor> {
     let Averages { windows, count_include_pad, divisor_override } = averages;
     let counts = windows.counts(op, x)?;
-    let overhang = windows.overhang(x, &counts);
-    let is_cut = overhang.iter().any(|&more| more > 0);
-    let whole = if is_cut { x.pad(&overhang, PadMode::Constant(0.0))? } else { x.clone() };
+    let end_padding = windows.end_padding(x, &counts);
+    let is_extended = end_padding.iter().any(|&more| more > 0);
+    let whole = if is_extended { x.pad(&end_padding, PadMode::Constant(0.0))? } else { x.clone() };
     let means = windows.over(&whole, &|x, geometry| x.avg_pool2d(geometry))?;
     if let Some(divisor) = divisor_override {
         if *divisor == 0 {
@@ -320,7 +320,7 @@ fn avg_pool(op: &str, x: &Tensor, averages: &Averages<'_>) -> Result<Tensor> {
         return means.mul_scalar(windows.elements() / *divisor as f64);
     }
     let is_padded = windows.padding.iter().any(|&padding| padding > 0);
-    if !is_cut && (*count_include_pad || !is_padded) {
+    if !is_extended && (*count_include_pad || !is_padded) {
         return Ok(means);
     }
     (0..counts.len()).try_fold(means, |means, axis| {
@@ -349,29 +349,29 @@ impl Averages<'_> {
 
 /// Windows that cover `size` entries evenly: window `i` of `count` begins at ⌊i·size/count⌋ and ends before ⌈(i +
 /// 1)·size/count⌉.
-fn even_taps(op: &str, size: usize, count: usize) -> Result<Taps> {
+fn even_entries(op: &str, size: usize, count: usize) -> Result<WindowEntries> {
     if count == 0 {
         return Err(wrong_argument(op, "size", 0, "at least 1"));
     }
-    let taps = if size.is_multiple_of(count) { size / count } else { size / count + 2 };
-    let index = Tensor::build(count.saturating_mul(taps), |index: &mut [i64]| {
-        for (window, index) in index.chunks_exact_mut(taps).enumerate() {
+    let len = if size.is_multiple_of(count) { size / count } else { size / count + 2 };
+    let index = Tensor::build(count.saturating_mul(len), |index: &mut [i64]| {
+        for (window, index) in index.chunks_exact_mut(len).enumerate() {
             let at = |window: usize| window as u128 * size as u128;
             let (start, end) = (at(window) / count as u128, at(window + 1).div_ceil(count as u128));
-            index.iter_mut().enumerate().for_each(|(tap, place)| *place = (start + tap as u128).min(end - 1) as i64);
+            index.iter_mut().enumerate().for_each(|(tap, entry)| *entry = (start + tap as u128).min(end - 1) as i64);
         }
     })?;
-    Ok(Taps { index, count, taps })
+    Ok(WindowEntries { index, count, len })
 }
 
-fn adaptive_max_pool(op: &str, x: &Tensor, size: &[usize], with_places: bool) -> Result<Largest> {
+fn adaptive_max_pool(op: &str, x: &Tensor, size: &[usize], with_indices: bool) -> Result<Largest> {
     let dims = size.len();
     if space(op, x, dims)?.contains(&0) {
         return Err(wrong_shape(op, "the input", x.shape(), "no dimension that is pooled may be empty"));
     }
-    (0..dims).rev().try_fold(Largest::new(x, dims, with_places)?, |found, axis| {
+    (0..dims).rev().try_fold(Largest::new(x, dims, with_indices)?, |largest, axis| {
         let dim = x.rank() - dims + axis;
-        found.along(dim, &even_taps(op, x.dims()[dim], size[axis])?)
+        largest.along(dim, &even_entries(op, x.dims()[dim], size[axis])?)
     })
 }
 
@@ -427,7 +427,7 @@ macro_rules! pools {
         /// # Errors
         #[doc = concat!("As [`", stringify!($adaptive), "`].")]
         pub fn $adaptive_with(x: &Tensor, size: [usize; $n]) -> Result<(Tensor, Tensor<Int>)> {
-            found(adaptive_max_pool(stringify!($adaptive_with), x, &size, true)?)
+            values_and_indices(adaptive_max_pool(stringify!($adaptive_with), x, &size, true)?)
         }
 
         /// `(Σ xᵖ)^(1/p)` of each window, where p is `norm_type`. Without a `stride`, the windows do not overlap.
@@ -512,10 +512,10 @@ fn max_unpool(op: &str, x: &Tensor, indices: &Tensor<Int>, size: &[usize]) -> Re
     let mut flat = wide[..lead].to_vec();
     flat.push(Shape::new(size)?.elements());
     let (flat, dim) = (Shape::new(&flat)?, signed(lead));
-    let (values, places) = (x.flatten(dim, -1)?, indices.flatten(dim, -1)?);
+    let (values, indices) = (x.flatten(dim, -1)?, indices.flatten(dim, -1)?);
     let zeros = || Tensor::on(&x.device()).of(x.dtype()).zeros(flat);
-    let counts = zeros()?.scatter_add(dim, &places, &values.detach().ones_like()?)?.clamp_min(1.0)?;
-    shaped(&zeros()?.scatter_add(dim, &places, &values)?.div(&counts)?, &wide)
+    let counts = zeros()?.scatter_add(dim, &indices, &values.detach().ones_like()?)?.clamp_min(1.0)?;
+    shaped(&zeros()?.scatter_add(dim, &indices, &values)?.div(&counts)?, &wide)
 }
 
 /// The means of `size` windows that cover the sequence evenly.

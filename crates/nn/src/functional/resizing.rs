@@ -37,9 +37,9 @@ pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
         let expected = format!("one whose square divides the {channels} channels of {}", x.shape());
         return Err(wrong_argument("pixel_shuffle", "upscale_factor", r, &expected));
     };
-    let apart = [batch, channels / square, r, r, height, width].map(signed);
-    let together = [batch, channels / square, tall, wide].map(signed);
-    x.reshape(apart)?.permute([0, 1, 4, 2, 5, 3])?.reshape(together)
+    let split = [batch, channels / square, r, r, height, width].map(signed);
+    let shape = [batch, channels / square, tall, wide].map(signed);
+    x.reshape(split)?.permute([0, 1, 4, 2, 5, 3])?.reshape(shape)
 }
 
 /// Turns pixels into channels: the inverse of [`pixel_shuffle`].
@@ -53,13 +53,14 @@ pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
         return Err(wrong_shape("pixel_unshuffle", "the input", x.shape(), expected));
     };
     let is_divisor = height.checked_rem(r) == Some(0) && width.checked_rem(r) == Some(0);
-    let Some(more) = channels.checked_mul(r).and_then(|more| more.checked_mul(r)).filter(|_| is_divisor) else {
+    let out_channels = channels.checked_mul(r).and_then(|product| product.checked_mul(r)).filter(|_| is_divisor);
+    let Some(out_channels) = out_channels else {
         let expected = format!("a divisor of height and width of {}", x.shape());
         return Err(wrong_argument("pixel_unshuffle", "downscale_factor", r, &expected));
     };
-    let apart = [batch, channels, height / r, r, width / r, r].map(signed);
-    let together = [batch, more, height / r, width / r].map(signed);
-    x.reshape(apart)?.permute([0, 1, 3, 5, 2, 4])?.reshape(together)
+    let split = [batch, channels, height / r, r, width / r, r].map(signed);
+    let shape = [batch, out_channels, height / r, width / r].map(signed);
+    x.reshape(split)?.permute([0, 1, 3, 5, 2, 4])?.reshape(shape)
 }
 
 /// Interleaves the channels of `groups` groups: the first channel of each group, then the second of each, and so on.

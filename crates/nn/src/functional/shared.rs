@@ -1,6 +1,6 @@
 //! Helpers that several functions of this module share.
 
-use pagelock_tensor::{Bool, DType, Error, Result, Shape, Tensor};
+use pagelock_tensor::{DType, Error, Result, Shape, Tensor};
 
 /// The error for a shape that a function does not accept. `expected` says what it must be and how to get there.
 pub(crate) fn wrong_shape(op: &str, operand: &str, shape: &Shape, expected: &str) -> Error {
@@ -31,36 +31,11 @@ pub(crate) fn constant(like: &Tensor, value: f64) -> Result<Tensor> {
     Tensor::on(&like.device()).of(like.dtype()).full((), value)
 }
 
-/// `yes` where `condition` holds, `no` elsewhere. The side that is not chosen gets a gradient of 0.
-pub(crate) fn choose(condition: &Tensor<Bool>, yes: &Tensor, no: &Tensor) -> Result<Tensor> {
-    yes.where_cond(condition, no)
-}
-
-/// Where `x > value`.
-pub(crate) fn is_above(x: &Tensor, value: f64) -> Result<Tensor<Bool>> {
-    x.gt_scalar(value)
-}
-
-/// Where `x < value`.
-pub(crate) fn is_below(x: &Tensor, value: f64) -> Result<Tensor<Bool>> {
-    x.lt_scalar(value)
-}
-
-/// `max(x, min)` with the whole gradient where both are equal, as PyTorch's `clamp_min`; NaN stays NaN.
-pub(crate) fn at_least(x: &Tensor, min: f64) -> Result<Tensor> {
-    x.clamp_min(min)
-}
-
-/// log(1 + eˣ) without overflow.
-pub(crate) fn log_one_plus_exp(x: &Tensor) -> Result<Tensor> {
-    x.softplus(1.0, f64::INFINITY)
-}
-
 /// The square root, with a gradient of 0 at 0, as for norms.
 pub(crate) fn root(x: &Tensor) -> Result<Tensor> {
-    let is_positive = is_above(x, 0.0)?;
-    let safe = choose(&is_positive, x, &constant(x, 1.0)?)?;
-    choose(&is_positive, &safe.sqrt()?, &x.mul_scalar(0.0)?)
+    let is_positive = x.gt_scalar(0.0)?;
+    let safe = x.where_cond(&is_positive, &constant(x, 1.0)?)?;
+    safe.sqrt()?.where_cond(&is_positive, &x.mul_scalar(0.0)?)
 }
 
 /// The same elements in another shape of the same size.

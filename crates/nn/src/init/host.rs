@@ -27,7 +27,7 @@ pub fn trunc_normal_(
         let number = mean + deviation * normal_quantile(from + share * (to - from));
         number.clamp(low, high)
     };
-    put(tensor, numbers.into_iter().map(fitted).collect())
+    set_elements(tensor, numbers.into_iter().map(fitted).collect())
 }
 
 /// Fills with an orthogonal matrix times `gain`: the rows, or the columns if there are fewer of them, are
@@ -47,11 +47,11 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64, generator: &Generator) -> Result<
     let (count, len) = (rows.min(columns), rows.max(columns));
     let mut vectors = Tensor::of(DType::F64).randn_with([count, len], generator)?.to_vec::<f64>()?;
     orthogonalize(&mut vectors, len);
-    let at = |row: usize, column: usize| match rows <= columns {
+    let element = |row: usize, column: usize| match rows <= columns {
         true => vectors[row * len + column],
         false => vectors[column * len + row],
     };
-    put(tensor, (0..rows * columns).map(|place| gain * at(place / columns, place % columns)).collect())
+    set_elements(tensor, (0..rows * columns).map(|index| gain * element(index / columns, index % columns)).collect())
 }
 
 /// Makes each vector of `len` numbers perpendicular to those before it, and its norm 1. Gram-Schmidt runs twice for
@@ -65,8 +65,8 @@ fn orthogonalize(vectors: &mut [f64], len: usize) {
         let vector = &mut rest[..len];
         for _ in 0..2 {
             for other in before.chunks_exact(len) {
-                let shared: f64 = other.iter().zip(&*vector).map(|(a, b)| a * b).sum();
-                vector.iter_mut().zip(other).for_each(|(a, b)| *a -= shared * b);
+                let projection: f64 = other.iter().zip(&*vector).map(|(a, b)| a * b).sum();
+                vector.iter_mut().zip(other).for_each(|(a, b)| *a -= projection * b);
             }
         }
         let norm = vector.iter().map(|a| a * a).sum::<f64>().sqrt();
@@ -82,8 +82,8 @@ pub fn eye_(tensor: &Tensor) -> Result<()> {
     let &[rows, columns] = tensor.dims() else {
         return Err(wrong_shape("eye_", "the tensor", tensor.shape(), "it must be a matrix; reshape it"));
     };
-    let is_diagonal = |place: usize| place / columns == place % columns;
-    put(tensor, (0..rows * columns).map(|place| f64::from(u8::from(is_diagonal(place)))).collect())
+    let is_diagonal = |index: usize| index / columns == index % columns;
+    set_elements(tensor, (0..rows * columns).map(|index| f64::from(u8::from(is_diagonal(index)))).collect())
 }
 
 /// Fills the weight of a convolution so that it preserves its input: in each group, the kernel from input channel i
@@ -104,7 +104,7 @@ pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
         return Err(wrong_argument("dirac_", "groups", groups, &expected));
     }
     let (area, per_group) = (kernel.iter().product::<usize>(), outputs / groups);
-    let middle = kernel.iter().fold(0, |place, &size| place * size + size / 2);
+    let middle = kernel.iter().fold(0, |index, &size| index * size + size / 2);
     let mut numbers = vec![0.0; tensor.len()];
     for output in 0..if area == 0 { 0 } else { outputs } {
         let input = output % per_group;
@@ -112,7 +112,7 @@ pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
             numbers[(output * inputs + input) * area + middle] = 1.0;
         }
     }
-    put(tensor, numbers)
+    set_elements(tensor, numbers)
 }
 
 /// Fills a matrix with normally distributed numbers, then sets the fraction `sparsity` of each column, rounded up, to
@@ -136,7 +136,7 @@ pub fn sparse_(tensor: &Tensor, sparsity: f64, deviation: f64, generator: &Gener
             numbers[row as usize * columns + column] = 0.0;
         }
     }
-    put(tensor, numbers)
+    set_elements(tensor, numbers)
 }
 
 fn too_few(op: &str, tensor: &Tensor) -> Error {
@@ -144,7 +144,7 @@ fn too_few(op: &str, tensor: &Tensor) -> Error {
 }
 
 /// Copies numbers from the host into a tensor on any device, rounded to its precision.
-fn put(tensor: &Tensor, numbers: Vec<f64>) -> Result<()> {
+fn set_elements(tensor: &Tensor, numbers: Vec<f64>) -> Result<()> {
     let numbers = Tensor::from_vec(numbers, tensor.shape())?.to_dtype(tensor.dtype())?;
     no_grad(|| tensor.copy_(&numbers.to(&tensor.device())?))
 }

@@ -1,7 +1,7 @@
 //! [`MultiheadAttention`], and [`TransformerEncoderLayer`], which contains it.
 
 use super::{Dropout, LayerNorm, Linear, debug_is_display};
-use crate::functional::shared::{choose, constant, signed, wrong_argument, wrong_shape};
+use crate::functional::shared::{constant, signed, wrong_argument, wrong_shape};
 use crate::functional::{AttentionMask, AttentionOptions, attention_weights};
 use crate::parameter::charged;
 use crate::{Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
@@ -27,8 +27,9 @@ impl<'a> MultiheadOptions<'a> {
         Self { key_padding_mask: Some(mask), ..self }
     }
 
-    /// A boolean mask that is true where a query must not attend to a key, as in PyTorch, or a float mask that is
-    /// added to the scores; broadcast to `[batch, heads, queries, keys]`.
+    /// A boolean mask that is true where a query must not attend to a key, as in PyTorch (the opposite of
+    /// [`AttentionOptions::mask`]), or a float mask that is added to the scores; broadcast to
+    /// `[batch, heads, queries, keys]`.
     #[must_use]
     pub fn attn_mask(self, mask: impl Into<AttentionMask<'a>>) -> Self {
         Self { attn_mask: Some(mask.into()), ..self }
@@ -45,9 +46,9 @@ impl<'a> MultiheadOptions<'a> {
     }
 
     /// The sum of all masks, to be added to scores of `[batch, heads, queries, keys]`, if there are any.
-    fn added(&self, like: &Tensor, [batch, queries, keys]: [usize; 3]) -> Result<Option<Tensor>> {
+    fn summed(&self, like: &Tensor, [batch, queries, keys]: [usize; 3]) -> Result<Option<Tensor>> {
         let (device, zero) = (like.device(), constant(like, 0.0)?);
-        let forbid = |mask: &Tensor<Bool>| choose(mask, &constant(like, f64::NEG_INFINITY)?, &zero);
+        let forbid = |mask: &Tensor<Bool>| constant(like, f64::NEG_INFINITY)?.where_cond(mask, &zero);
         let mut all: Vec<Tensor> = Vec::new();
         if let Some(mask) = self.key_padding_mask {
             if mask.dims() != [batch, keys] {
@@ -57,13 +58,13 @@ impl<'a> MultiheadOptions<'a> {
             all.push(forbid(&mask.unsqueeze(1)?.unsqueeze(1)?)?);
         }
         match self.attn_mask {
-            Some(AttentionMask::Allowed(mask)) => all.push(forbid(mask)?),
-            Some(AttentionMask::Added(mask)) => all.push(mask.to_dtype(like.dtype())?),
+            Some(AttentionMask::Bool(mask)) => all.push(forbid(mask)?),
+            Some(AttentionMask::Float(mask)) => all.push(mask.to_dtype(like.dtype())?),
             None => {}
         }
         if self.is_causal {
-            let place = |count: usize| Tensor::on(&device).arange(0_i64, count as i64, 1);
-            all.push(forbid(&place(queries)?.unsqueeze(1)?.lt(&place(keys)?)?)?);
+            let positions = |count: usize| Tensor::on(&device).arange(0_i64, count as i64, 1);
+            all.push(forbid(&positions(queries)?.unsqueeze(1)?.lt(&positions(keys)?)?)?);
         }
         let mut all = all.into_iter();
         let first = all.next().map(Ok);
@@ -212,12 +213,12 @@ impl MultiheadAttention {
             init::xavier_uniform_(&weight, 1.0, generator)?;
             Ok(Some(Parameter::new(weight)))
         };
-        let (packed, apart) = if [kdim, vdim] == [embed_dim; 2] {
+        let (packed, separate) = if [kdim, vdim] == [embed_dim; 2] {
             (weight(3 * embed_dim, embed_dim)?, [None, None, None])
         } else {
             (None, [weight(embed_dim, embed_dim)?, weight(embed_dim, kdim)?, weight(embed_dim, vdim)?])
         };
-        let [q_proj_weight, k_proj_weight, v_proj_weight] = apart;
+        let [q_proj_weight, k_proj_weight, v_proj_weight] = separate;
         let out = Linear::new_with(embed_dim, embed_dim, generator)?;
         out.bias.as_deref().map_or(Ok(()), init::zeros_)?;
         Ok(Self {
@@ -308,7 +309,7 @@ impl MultiheadAttention {
     ) -> Result<(Tensor, Tensor)> {
         let _scope = module_scope(self);
         let mut of_keys = None;
-        let y = self.attended([query, key, value], options, &mut |[query, key, value], attention| {
+        let y = self.run([query, key, value], options, &mut |[query, key, value], attention| {
             let weights = attention_weights(query, key, attention)?;
             of_keys = Some(weights.mean(1)?);
             weights.matmul(value)
@@ -339,21 +340,26 @@ impl MultiheadAttention {
         options: MultiheadOptions<'_>,
     ) -> Result<Tensor> {
         let _scope = module_scope(self);
-        self.attended([query, key, value], options, &mut |[query, key, value], attention| {
+        self.run([query, key, value], options, &mut |[query, key, value], attention| {
             functional::scaled_dot_product_attention(query, key, value, attention)
         })
     }
 
-    fn attended(&self, inputs: [&Tensor; 3], options: MultiheadOptions<'_>, attend: &mut Attend<'_>) -> Result<Tensor> {
+    fn run(&self, inputs: [&Tensor; 3], options: MultiheadOptions<'_>, attend: &mut Attend<'_>) -> Result<Tensor> {
         if inputs[0].rank() != 2 {
-            return self.of_batch(inputs, options, attend);
+            return self.run_batch(inputs, options, attend);
         }
         let batch_dim = if self.batch_first { 0 } else { 1 };
         let [query, key, value] = inputs.map(|x| x.unsqueeze(batch_dim));
-        self.of_batch([&query?, &key?, &value?], options, attend)?.squeeze(batch_dim)
+        self.run_batch([&query?, &key?, &value?], options, attend)?.squeeze(batch_dim)
     }
 
-    fn of_batch(&self, inputs: [&Tensor; 3], options: MultiheadOptions<'_>, attend: &mut Attend<'_>) -> Result<Tensor> {
+    fn run_batch(
+        &self,
+        inputs: [&Tensor; 3],
+        options: MultiheadOptions<'_>,
+        attend: &mut Attend<'_>,
+    ) -> Result<Tensor> {
         self.check(inputs)?;
         let [query, key, value] = self.heads(inputs)?;
         let (&[batch, _, queries, _], &[_, _, keys, _]) = (query.dims(), key.dims()) else {
@@ -363,22 +369,22 @@ impl MultiheadAttention {
         let attention = AttentionOptions::new().dropout_p(dropout_p);
         let is_plain = self.bias_k.is_none() && !self.add_zero_attn && options.has_no_masks();
         if is_plain {
-            return self.joined(attend([&query, &key, &value], attention.is_causal(options.is_causal))?);
+            return self.merge_heads(attend([&query, &key, &value], attention.is_causal(options.is_causal))?);
         }
-        let added = options.added(&query, [batch, queries, keys])?;
-        let (key, value) = (self.with_more(&key, self.bias_k.as_ref())?, self.with_more(&value, self.bias_v.as_ref())?);
-        let n_more = key.dims()[2] - keys;
-        let added =
-            added.map(|added| if n_more == 0 { Ok(added) } else { allowing_more(&added, keys, n_more) }).transpose()?;
-        let attention = added.as_ref().map_or(attention, |added| attention.mask(added));
-        self.joined(attend([&query, &key, &value], attention)?)
+        let mask = options.summed(&query, [batch, queries, keys])?;
+        let key = self.with_extra(&key, self.bias_k.as_ref())?;
+        let value = self.with_extra(&value, self.bias_v.as_ref())?;
+        let n_extra = key.dims()[2] - keys;
+        let mask = mask.map(|mask| if n_extra == 0 { Ok(mask) } else { extended(&mask, keys, n_extra) }).transpose()?;
+        let attention = mask.as_ref().map_or(attention, |mask| attention.mask(mask));
+        self.merge_heads(attend([&query, &key, &value], attention)?)
     }
 
     /// The output for the results of the heads, `[batch, heads, queries, features of a head]`.
-    fn joined(&self, found: Tensor) -> Result<Tensor> {
-        let &[batch, _, queries, _] = found.dims() else { unreachable!("heads gave {}", found.shape()) };
+    fn merge_heads(&self, heads: Tensor) -> Result<Tensor> {
+        let &[batch, _, queries, _] = heads.dims() else { unreachable!("heads gave {}", heads.shape()) };
         let width = [batch, queries, self.out_proj.weight.dims()[0]].map(signed);
-        let y = self.out_proj.forward(&found.transpose(1, 2)?.reshape(width)?)?;
+        let y = self.out_proj.forward(&heads.transpose(1, 2)?.reshape(width)?)?;
         if self.batch_first { Ok(y) } else { y.transpose(0, 1) }
     }
 
@@ -409,7 +415,7 @@ impl MultiheadAttention {
     /// The projected queries, keys and values: `[batch, heads, words, features of a head]`.
     fn heads(&self, [query, key, value]: [&Tensor; 3]) -> Result<[Tensor; 3]> {
         let width = self.out_proj.weight.dims()[0];
-        let apart = |x: Tensor| {
+        let split_heads = |x: Tensor| {
             let x = if self.batch_first { x } else { x.transpose(0, 1)? };
             x.unflatten(2, [self.num_heads, width / self.num_heads])?.transpose(1, 2)
         };
@@ -417,12 +423,12 @@ impl MultiheadAttention {
             self.in_proj_bias.as_ref().map(|bias| bias.narrow(0, start, count)).transpose()
         };
         let Some(packed) = &self.in_proj_weight else {
-            let part = |x: &Tensor, weight: &Option<Parameter>, place: usize| {
+            let part = |x: &Tensor, weight: &Option<Parameter>, index: usize| {
                 let weight = weight.as_deref().ok_or_else(|| {
                     let expected = "replaced by three weights: set q_proj_weight, k_proj_weight and v_proj_weight";
                     wrong_argument("MultiheadAttention", "in_proj_weight", "None", expected)
                 })?;
-                apart(functional::linear(x, weight, bias(place * width, width)?.as_ref())?)
+                split_heads(functional::linear(x, weight, bias(index * width, width)?.as_ref())?)
             };
             let query = part(query, &self.q_proj_weight, 0)?;
             return Ok([query, part(key, &self.k_proj_weight, 1)?, part(value, &self.v_proj_weight, 2)?]);
@@ -432,16 +438,16 @@ impl MultiheadAttention {
         };
         if std::ptr::eq(query, key) && std::ptr::eq(key, value) {
             let all = projected(query, 0, 3 * width)?; // one product
-            let part = |place: usize| apart(all.narrow(2, place * width, width)?);
+            let part = |index: usize| split_heads(all.narrow(2, index * width, width)?);
             return Ok([part(0)?, part(1)?, part(2)?]);
         }
-        let part = |x: &Tensor, place: usize| apart(projected(x, place * width, width)?);
+        let part = |x: &Tensor, index: usize| split_heads(projected(x, index * width, width)?);
         Ok([part(query, 0)?, part(key, 1)?, part(value, 2)?])
     }
 
     /// Keys or values, `[batch, heads, words, features of a head]`, followed by `bias` and the zeros of
     /// `add_zero_attn`.
-    fn with_more(&self, x: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
+    fn with_extra(&self, x: &Tensor, bias: Option<&Parameter>) -> Result<Tensor> {
         let &[batch, heads, _, features] = x.dims() else { unreachable!("heads gave {}", x.shape()) };
         let mut parts = vec![x.clone()];
         if let Some(bias) = bias {
@@ -455,15 +461,15 @@ impl MultiheadAttention {
     }
 }
 
-/// The mask `added` for scores of `keys` keys, extended by 0 for `n_more` keys after them.
-fn allowing_more(added: &Tensor, keys: usize, n_more: usize) -> Result<Tensor> {
-    let zeros = |size: &[usize]| Tensor::on(&added.device()).of(added.dtype()).zeros(size);
-    let added = added.add(&zeros(&[keys])?)?; // a mask may have one column for all keys
-    let mut dims = added.dims().to_vec();
+/// The mask that is added to scores of `keys` keys, extended by 0 for `n_extra` keys after them.
+fn extended(mask: &Tensor, keys: usize, n_extra: usize) -> Result<Tensor> {
+    let zeros = |size: &[usize]| Tensor::on(&mask.device()).of(mask.dtype()).zeros(size);
+    let mask = mask.add(&zeros(&[keys])?)?; // a mask may have one column for all keys
+    let mut dims = mask.dims().to_vec();
     if let Some(last) = dims.last_mut() {
-        *last = n_more;
+        *last = n_extra;
     }
-    Tensor::cat(&[&added, &zeros(&dims)?], -1)
+    Tensor::cat(&[&mask, &zeros(&dims)?], -1)
 }
 
 debug_is_display!(MultiheadAttention);
@@ -554,18 +560,21 @@ impl TransformerEncoderLayer {
     /// As [`MultiheadAttention::forward`].
     pub fn forward_masked(&self, x: &Tensor, options: MultiheadOptions<'_>) -> Result<Tensor> {
         let _scope = module_scope(self);
-        let attended = |x: &Tensor| self.dropout1.forward(&self.self_attn.attend(x, x, x, options)?);
-        let fed = |x: &Tensor| {
-            let hidden = self.dropout.forward(&self.linear1.forward(x)?.relu()?)?;
-            self.dropout2.forward(&self.linear2.forward(&hidden)?)
-        };
+        let attend = |x: &Tensor| self.dropout1.forward(&self.self_attn.attend(x, x, x, options)?);
+        let feed = |x: &Tensor| feed_forward(x, [&self.linear1, &self.linear2], [&self.dropout, &self.dropout2]);
         if self.norm_first {
-            let x = x.add(&attended(&self.norm1.forward(x)?)?)?;
-            return x.add(&fed(&self.norm2.forward(&x)?)?);
+            let x = x.add(&attend(&self.norm1.forward(x)?)?)?;
+            return x.add(&feed(&self.norm2.forward(&x)?)?);
         }
-        let x = self.norm1.forward(&x.add(&attended(x)?)?)?;
-        self.norm2.forward(&x.add(&fed(&x)?)?)
+        let x = self.norm1.forward(&x.add(&attend(x)?)?)?;
+        self.norm2.forward(&x.add(&feed(&x)?)?)
     }
+}
+
+/// Two linear layers with a ReLU between them and a dropout after each.
+pub(super) fn feed_forward(x: &Tensor, linear: [&Linear; 2], dropout: [&Dropout; 2]) -> Result<Tensor> {
+    let hidden = dropout[0].forward(&linear[0].forward(x)?.relu()?)?;
+    dropout[1].forward(&linear[1].forward(&hidden)?)
 }
 
 impl Forward for TransformerEncoderLayer {

@@ -1,28 +1,30 @@
 //! Layers that normalize each channel over a batch: [`BatchNorm1d`], [`BatchNorm2d`], [`BatchNorm3d`].
 
 use super::{debug_is_display, number, python};
+use crate::functional::shared::wrong_shape;
 use crate::parameter::charged;
 use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, module_scope};
-use pagelock_tensor::{BatchNormOptions, Error, Result, Shape, Tensor};
+use pagelock_tensor::{BatchNormOptions, Result, Shape, Tensor};
 
-/// The input that a layer takes, in words and as a range of ranks.
-struct Takes {
+/// The rank of a layer's input.
+struct InputRank {
     layer: &'static str,
-    words: &'static str,
+    /// The dimensions, in words.
+    dims: &'static str,
     ranks: std::ops::RangeInclusive<usize>,
 }
 
-impl Takes {
+impl InputRank {
     fn check(&self, x: &Shape) -> Result<()> {
         if self.ranks.contains(&x.rank()) {
             return Ok(());
         }
-        Err(Error::Argument(format!("{}: the input is {x}, but it must be {}; reshape it", self.layer, self.words)))
+        Err(wrong_shape(self.layer, "the input", x, &format!("it must be {}; reshape it", self.dims)))
     }
 }
 
 macro_rules! batch_norm {
-    ($(#[$docs:meta])* $name:ident, $takes:expr) => {
+    ($(#[$docs:meta])* $name:ident, $input:expr) => {
         $(#[$docs])*
         #[derive(Module)]
         #[module(details = Self::describe)]
@@ -110,7 +112,7 @@ macro_rules! batch_norm {
             }
 
             /// The fraction by which the running statistics move towards the next batch.
-            fn share_of_next(&self) -> Result<f64> {
+            fn batch_momentum(&self) -> Result<f64> {
                 match (self.counter(), self.momentum) {
                     (None, _) => Ok(0.0),
                     (Some(_), Some(momentum)) => Ok(momentum),
@@ -119,10 +121,11 @@ macro_rules! batch_norm {
             }
 
             fn run(&self, x: &Tensor, relu: bool) -> Result<Tensor> {
-                const TAKES: Takes = $takes;
-                TAKES.check(x.shape())?;
+                const INPUT: InputRank = $input;
+                INPUT.check(x.shape())?;
                 let running = self.running_mean.as_deref().zip(self.running_var.as_deref());
-                let options = BatchNormOptions { training: self.mode.is_training(), momentum: self.share_of_next()?, eps: self.eps };
+                let (training, momentum) = (self.mode.is_training(), self.batch_momentum()?);
+                let options = BatchNormOptions { training, momentum, eps: self.eps };
                 let (running, weight, bias) =
                     (running.map(|(mean, var)| [mean, var]), self.weight.as_deref(), self.bias.as_deref());
                 let y = match relu {
@@ -187,7 +190,7 @@ batch_norm! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     BatchNorm2d,
-    Takes { layer: "BatchNorm2d", words: "[batch, channels, height, width]", ranks: 4..=4 }
+    InputRank { layer: "BatchNorm2d", dims: "[batch, channels, height, width]", ranks: 4..=4 }
 }
 
 batch_norm! {
@@ -207,7 +210,7 @@ batch_norm! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     BatchNorm1d,
-    Takes { layer: "BatchNorm1d", words: "[batch, channels] or [batch, channels, length]", ranks: 2..=3 }
+    InputRank { layer: "BatchNorm1d", dims: "[batch, channels] or [batch, channels, length]", ranks: 2..=3 }
 }
 
 batch_norm! {
@@ -226,5 +229,5 @@ batch_norm! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     BatchNorm3d,
-    Takes { layer: "BatchNorm3d", words: "[batch, channels, depth, height, width]", ranks: 5..=5 }
+    InputRank { layer: "BatchNorm3d", dims: "[batch, channels, depth, height, width]", ranks: 5..=5 }
 }

@@ -9,7 +9,7 @@ use crate::{Forward, Module, Parameter, init, module_scope};
 use pagelock_tensor::{Conv2dOptions, Generator, PadMode, Result, Tensor, default_generator};
 
 /// The geometry of a convolution.
-struct Sliding<const N: usize> {
+struct ConvGeometry<const N: usize> {
     stride: [usize; N],
     padding: [usize; N],
     dilation: [usize; N],
@@ -19,7 +19,7 @@ struct Sliding<const N: usize> {
     mode: PadMode,
 }
 
-impl<const N: usize> Sliding<N> {
+impl<const N: usize> ConvGeometry<N> {
     fn new(groups: usize) -> Self {
         Self { stride: [1; N], padding: [0; N], dilation: [1; N], groups, same: false, mode: PadMode::Constant(0.0) }
     }
@@ -38,7 +38,7 @@ impl<const N: usize> Sliding<N> {
             let expected = "1 in each dimension, so that \"same\" padding can keep the size";
             return Err(wrong_argument(op, "stride", tuple(&self.stride), expected));
         }
-        if self.mode == PadMode::Constant(0.0) && ends.iter().all(|[before, behind]| before == behind) {
+        if self.mode == PadMode::Constant(0.0) && ends.iter().all(|[before, after]| before == after) {
             return Ok((None, ends.map(|[before, _]| before)));
         }
         let sizes: Vec<isize> =
@@ -82,26 +82,26 @@ impl Description<'_> {
         let [inputs, outputs] = self.channels;
         let mut text =
             format!("{inputs}, {outputs}, kernel_size={}, stride={}", tuple(self.kernel), tuple(self.stride));
-        let mut unless = |usual: bool, part: String| {
-            if !usual {
+        let mut push_unless = |is_default: bool, part: String| {
+            if !is_default {
                 text.push_str(&part);
             }
         };
-        unless(self.padding.is_none(), format!(", padding={}", self.padding.as_deref().unwrap_or_default()));
-        unless(self.dilation.iter().all(|&apart| apart == 1), format!(", dilation={}", tuple(self.dilation)));
-        unless(
-            self.output_padding.iter().all(|&more| more == 0),
+        push_unless(self.padding.is_none(), format!(", padding={}", self.padding.as_deref().unwrap_or_default()));
+        push_unless(self.dilation.iter().all(|&step| step == 1), format!(", dilation={}", tuple(self.dilation)));
+        push_unless(
+            self.output_padding.iter().all(|&padding| padding == 0),
             format!(", output_padding={}", tuple(self.output_padding)),
         );
-        unless(self.groups == 1, format!(", groups={}", self.groups));
-        unless(self.has_bias, ", bias=False".to_owned());
+        push_unless(self.groups == 1, format!(", groups={}", self.groups));
+        push_unless(self.has_bias, ", bias=False".to_owned());
         let mode = match self.mode {
             PadMode::Reflect => "reflect",
             PadMode::Replicate => "replicate",
             PadMode::Circular => "circular",
             _ => "zeros",
         };
-        unless(mode == "zeros", format!(", padding_mode={mode}"));
+        push_unless(mode == "zeros", format!(", padding_mode={mode}"));
         text
     }
 }
@@ -129,10 +129,22 @@ pub(super) fn parameters(
     Ok([Parameter::new(weight), Parameter::new(bias)])
 }
 
-/// `constructors! { Name, dimensions, function from groups to geometry, is transposed }`: the four constructors of a
-/// layer.
-macro_rules! constructors {
-    ($name:ident, $n:literal, $settings:expr, $is_transposed:literal) => {
+/// `layer! { docs; Name, dimensions, shape of the weight, geometry, is transposed }`: the type of a layer, its
+/// constructors, and the settings of all convolutions.
+macro_rules! layer {
+    ($(#[$docs:meta])* $name:ident, $n:literal, $weight:literal, $geometry:ident, $is_transposed:literal) => {
+        $(#[$docs])*
+        #[derive(Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[doc = $weight]
+            pub weight: Parameter,
+            /// `[out_channels]`, if there is one.
+            pub bias: Option<Parameter>,
+            #[module(skip)]
+            geometry: $geometry<$n>,
+        }
+
         impl $name {
             /// A layer with weights from the default generator, stride 1 and no padding.
             ///
@@ -187,7 +199,7 @@ macro_rules! constructors {
             fn of(channels: [usize; 2], kernel: [usize; $n], groups: usize, generator: &Generator) -> Result<Self> {
                 let parts = (&kernel[..], groups);
                 let [weight, bias] = parameters(stringify!($name), channels, parts, $is_transposed, generator)?;
-                Ok(Self { weight, bias: Some(bias), geometry: $settings(groups) })
+                Ok(Self { weight, bias: Some(bias), geometry: $geometry::new(groups) })
             }
 
             /// The layer without its bias.
@@ -204,27 +216,21 @@ macro_rules! constructors {
                 self.geometry.dilation = dilation.into_sizes();
                 self
             }
+
+            fn describe(&self) -> String {
+                self.geometry.describe(&self.weight, self.bias.is_some())
+            }
         }
+
+        debug_is_display!($name);
     };
 }
-pub(super) use constructors;
+pub(super) use layer;
 
 /// `convolution! { docs; Name, dimensions, shape of the weight }`
 macro_rules! convolution {
     ($(#[$docs:meta])* $name:ident, $n:literal, $weight:literal) => {
-        $(#[$docs])*
-        #[derive(Module)]
-        #[module(details = Self::describe)]
-        pub struct $name {
-            #[doc = $weight]
-            pub weight: Parameter,
-            /// `[out_channels]`, if there is one.
-            pub bias: Option<Parameter>,
-            #[module(skip)]
-            geometry: Sliding<$n>,
-        }
-
-        constructors! { $name, $n, Sliding::new, false }
+        layer! { $(#[$docs])* $name, $n, $weight, ConvGeometry, false }
 
         impl $name {
             /// The distance between neighboring windows: one number for all dimensions, or one for each.
@@ -256,10 +262,6 @@ macro_rules! convolution {
                 self.geometry.mode = mode;
                 self
             }
-
-            fn describe(&self) -> String {
-                self.geometry.describe(&self.weight, self.bias.is_some())
-            }
         }
 
         impl Forward for $name {
@@ -283,8 +285,6 @@ macro_rules! convolution {
                 self.run(x, weight, false)
             }
         }
-
-        debug_is_display!($name);
     };
 }
 
@@ -363,7 +363,7 @@ fn activated(y: Result<Tensor>, relu: bool) -> Result<Tensor> {
 impl Conv1d {
     fn run(&self, x: &Tensor, weight: &Tensor, relu: bool) -> Result<Tensor> {
         let (padded, [padding]) = self.geometry.prepare("Conv1d", x, weight)?;
-        let Sliding { stride: [stride], dilation: [dilation], groups, .. } = self.geometry;
+        let ConvGeometry { stride: [stride], dilation: [dilation], groups, .. } = self.geometry;
         let options = Conv1dOptions { stride, padding, dilation, groups };
         activated(F::conv1d(padded.as_ref().unwrap_or(x), weight, self.bias.as_deref(), options), relu)
     }
@@ -372,7 +372,7 @@ impl Conv1d {
 impl Conv2d {
     fn run(&self, x: &Tensor, weight: &Tensor, relu: bool) -> Result<Tensor> {
         let (padded, padding) = self.geometry.prepare("Conv2d", x, weight)?;
-        let Sliding { stride, dilation, groups, .. } = self.geometry;
+        let ConvGeometry { stride, dilation, groups, .. } = self.geometry;
         let options = Conv2dOptions { stride, padding, dilation, groups };
         let (x, bias) = (padded.as_ref().unwrap_or(x), self.bias.as_deref());
         if relu && x.rank() == 4 {
@@ -385,7 +385,7 @@ impl Conv2d {
 impl Conv3d {
     fn run(&self, x: &Tensor, weight: &Tensor, relu: bool) -> Result<Tensor> {
         let (padded, padding) = self.geometry.prepare("Conv3d", x, weight)?;
-        let Sliding { stride, dilation, groups, .. } = self.geometry;
+        let ConvGeometry { stride, dilation, groups, .. } = self.geometry;
         let options = Conv3dOptions { stride, padding, dilation, groups };
         activated(F::conv3d(padded.as_ref().unwrap_or(x), weight, self.bias.as_deref(), options), relu)
     }

@@ -1,7 +1,7 @@
 //! Transposed convolutions of sequences, images and volumes: [`ConvTranspose1d`], [`ConvTranspose2d`],
 //! [`ConvTranspose3d`].
 
-use super::conv::{Description, constructors, parameters};
+use super::conv::{Description, layer, parameters};
 use super::{Sizes, debug_is_display, tuple};
 use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::functional::{self as F, ConvTranspose1dOptions, ConvTranspose3dOptions};
@@ -10,7 +10,7 @@ use crate::{Forward, Module, Parameter, module_scope};
 use pagelock_tensor::{ConvTranspose2dOptions, Generator, PadMode, Result, Tensor, default_generator};
 
 /// The geometry of a transposed convolution.
-struct Spreading<const N: usize> {
+struct TransposedGeometry<const N: usize> {
     stride: [usize; N],
     padding: [usize; N],
     output_padding: [usize; N],
@@ -18,33 +18,33 @@ struct Spreading<const N: usize> {
     groups: usize,
 }
 
-impl<const N: usize> Spreading<N> {
+impl<const N: usize> TransposedGeometry<N> {
     fn new(groups: usize) -> Self {
         Self { stride: [1; N], padding: [0; N], output_padding: [0; N], dilation: [1; N], groups }
     }
 
     /// The output padding for an output of size `wanted`.
-    fn padding_for(&self, op: &str, x: &Tensor, weight: &Tensor, wanted: [usize; N]) -> Result<[usize; N]> {
+    fn output_padding_for(&self, op: &str, x: &Tensor, weight: &Tensor, wanted: [usize; N]) -> Result<[usize; N]> {
         let (Some(from), Some(kernel)) =
             (x.rank().checked_sub(N).map(|lead| &x.dims()[lead..]), weight.dims().get(2..))
         else {
             let expected = format!("it must have {N} dimensions after the channels; reshape it");
             return Err(wrong_shape(op, "the input", x.shape(), &expected));
         };
-        let mut more = [0; N];
+        let mut output_padding = [0; N];
         for axis in 0..N {
-            let reach = self.dilation[axis].saturating_mul(kernel[axis].saturating_sub(1));
-            let whole =
-                from[axis].saturating_sub(1).saturating_mul(self.stride[axis]).saturating_add(reach).saturating_add(1);
-            let least = whole.saturating_sub(self.padding[axis].saturating_mul(2));
-            let Some(rest) = wanted[axis].checked_sub(least).filter(|&rest| rest < self.stride[axis]) else {
-                let most = least.saturating_add(self.stride[axis]).saturating_sub(1);
-                let expected = format!("from {least} to {most} in dimension {axis}, for the input {}", x.shape());
+            let span = self.dilation[axis].saturating_mul(kernel[axis].saturating_sub(1));
+            let full =
+                from[axis].saturating_sub(1).saturating_mul(self.stride[axis]).saturating_add(span).saturating_add(1);
+            let min = full.saturating_sub(self.padding[axis].saturating_mul(2));
+            let Some(rest) = wanted[axis].checked_sub(min).filter(|&rest| rest < self.stride[axis]) else {
+                let max = min.saturating_add(self.stride[axis]).saturating_sub(1);
+                let expected = format!("from {min} to {max} in dimension {axis}, for the input {}", x.shape());
                 return Err(wrong_argument(op, "output_size", tuple(&wanted), &expected));
             };
-            more[axis] = rest;
+            output_padding[axis] = rest;
         }
-        Ok(more)
+        Ok(output_padding)
     }
 
     fn describe(&self, weight: &Tensor, has_bias: bool) -> String {
@@ -66,19 +66,7 @@ impl<const N: usize> Spreading<N> {
 /// `transposed! { docs; Name, dimensions, shape of the weight }`
 macro_rules! transposed {
     ($(#[$docs:meta])* $name:ident, $n:literal, $weight:literal) => {
-        $(#[$docs])*
-        #[derive(Module)]
-        #[module(details = Self::describe)]
-        pub struct $name {
-            #[doc = $weight]
-            pub weight: Parameter,
-            /// `[out_channels]`, if there is one.
-            pub bias: Option<Parameter>,
-            #[module(skip)]
-            geometry: Spreading<$n>,
-        }
-
-        constructors! { $name, $n, Spreading::new, true }
+        layer! { $(#[$docs])* $name, $n, $weight, TransposedGeometry, true }
 
         impl $name {
             /// The distance in the output between neighboring elements of the input: one number for all dimensions,
@@ -114,12 +102,8 @@ macro_rules! transposed {
             pub fn forward_sized(&self, x: &Tensor, output_size: impl Sizes<$n>) -> Result<Tensor> {
                 let _scope = module_scope(self);
                 let output_size = output_size.into_sizes();
-                let more = self.geometry.padding_for(stringify!($name), x, &self.weight, output_size)?;
-                self.run(x, &self.weight, more)
-            }
-
-            fn describe(&self) -> String {
-                self.geometry.describe(&self.weight, self.bias.is_some())
+                let output_padding = self.geometry.output_padding_for(stringify!($name), x, &self.weight, output_size)?;
+                self.run(x, &self.weight, output_padding)
             }
         }
 
@@ -143,8 +127,6 @@ macro_rules! transposed {
                 1
             }
         }
-
-        debug_is_display!($name);
     };
 }
 
@@ -204,7 +186,8 @@ transposed! {
 
 impl ConvTranspose1d {
     fn run(&self, x: &Tensor, weight: &Tensor, [output_padding]: [usize; 1]) -> Result<Tensor> {
-        let Spreading { stride: [stride], padding: [padding], dilation: [dilation], groups, .. } = self.geometry;
+        let TransposedGeometry { stride: [stride], padding: [padding], dilation: [dilation], groups, .. } =
+            self.geometry;
         let options = ConvTranspose1dOptions { stride, padding, output_padding, groups, dilation };
         F::conv_transpose1d(x, weight, self.bias.as_deref(), options)
     }
@@ -212,7 +195,7 @@ impl ConvTranspose1d {
 
 impl ConvTranspose2d {
     fn run(&self, x: &Tensor, weight: &Tensor, output_padding: [usize; 2]) -> Result<Tensor> {
-        let Spreading { stride, padding, dilation, groups, .. } = self.geometry;
+        let TransposedGeometry { stride, padding, dilation, groups, .. } = self.geometry;
         let options = ConvTranspose2dOptions { stride, padding, output_padding, groups, dilation };
         F::conv_transpose2d(x, weight, self.bias.as_deref(), options)
     }
@@ -220,7 +203,7 @@ impl ConvTranspose2d {
 
 impl ConvTranspose3d {
     fn run(&self, x: &Tensor, weight: &Tensor, output_padding: [usize; 3]) -> Result<Tensor> {
-        let Spreading { stride, padding, dilation, groups, .. } = self.geometry;
+        let TransposedGeometry { stride, padding, dilation, groups, .. } = self.geometry;
         let options = ConvTranspose3dOptions { stride, padding, output_padding, groups, dilation };
         F::conv_transpose3d(x, weight, self.bias.as_deref(), options)
     }

@@ -139,14 +139,14 @@ dropout! {
 /// Drops channels of a batch, or of one sample. The layer is given by its name, the rank of a batch, and its input
 /// shapes in words.
 fn drop_channels(
-    (op, rank, takes): (&str, usize, &str),
+    (op, rank, dims): (&str, usize, &str),
     x: &Tensor,
     drop: &dyn Fn(&Tensor) -> Result<Tensor>,
 ) -> Result<Tensor> {
     match x.rank() {
-        given if given == rank => drop(x),
-        given if given + 1 == rank => drop(&x.unsqueeze(0)?)?.squeeze(0),
-        _ => Err(wrong_shape(op, "the input", x.shape(), &format!("it must be {takes}; reshape it"))),
+        batch if batch == rank => drop(x),
+        one if one + 1 == rank => drop(&x.unsqueeze(0)?)?.squeeze(0),
+        _ => Err(wrong_shape(op, "the input", x.shape(), &format!("it must be {dims}; reshape it"))),
     }
 }
 

@@ -69,8 +69,8 @@ impl<F: ?Sized + Send + Sync + 'static> List<F> {
         let remove = move || {
             if let Some(list) = list.upgrade() {
                 let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);
-                let place = list.hooks.iter().position(|(other, _)| *other == number);
-                let hook = place.map(|place| list.hooks.remove(place));
+                let index = list.hooks.iter().position(|(other, _)| *other == number);
+                let hook = index.map(|index| list.hooks.remove(index));
                 drop(list); // unlocked before the user's hook is dropped
                 drop(hook);
             }

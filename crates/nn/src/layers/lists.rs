@@ -1,5 +1,6 @@
 //! Lists and dictionaries of modules and parameters.
 
+use super::sequential::layer_list;
 use super::{IntoLayers, debug_is_display};
 use crate::functional::shared::wrong_argument;
 use crate::{Layer, Module, Parameter, Visitor, VisitorMut, print};
@@ -24,47 +25,12 @@ pub struct ModuleList {
     layers: Vec<Box<dyn Layer>>,
 }
 
+layer_list! { ModuleList }
+
 impl ModuleList {
-    /// From a tuple of layers (at most 16), or a `Vec<Box<dyn Layer>>`.
-    pub fn new(layers: impl IntoLayers) -> Self {
-        Self { layers: layers.into_layers() }
-    }
-
-    /// With one more layer at the end.
-    #[must_use]
-    pub fn append(mut self, layer: impl Layer + 'static) -> Self {
-        self.layers.push(Box::new(layer));
-        self
-    }
-
-    /// The layers, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &dyn Layer> {
-        self.layers.iter().map(|layer| &**layer)
-    }
-
     /// The layer at a position, if there is one.
     pub fn get(&self, position: usize) -> Option<&dyn Layer> {
         self.layers.get(position).map(|layer| &**layer)
-    }
-
-    /// How many layers there are.
-    pub fn len(&self) -> usize {
-        self.layers.len()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.layers.is_empty()
-    }
-}
-
-impl Module for ModuleList {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.layers.visit(visitor);
-    }
-
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        self.layers.visit_mut(visitor);
     }
 }
 
@@ -100,7 +66,7 @@ impl ModuleDict {
         check_name("ModuleDict", name)?;
         let layer: Box<dyn Layer> = Box::new(layer);
         match self.layers.iter_mut().find(|(other, _)| other == name) {
-            Some((_, place)) => *place = layer,
+            Some((_, existing)) => *existing = layer,
             None => self.layers.push((name.to_owned(), layer)),
         }
         Ok(self)
@@ -238,7 +204,7 @@ impl ParameterDict {
     pub fn insert(mut self, name: &str, parameter: Parameter) -> Result<Self> {
         check_name("ParameterDict", name)?;
         match self.parameters.iter_mut().find(|(other, _)| other == name) {
-            Some((_, place)) => *place = parameter,
+            Some((_, existing)) => *existing = parameter,
             None => self.parameters.push((name.to_owned(), parameter)),
         }
         Ok(self)
@@ -295,14 +261,14 @@ fn shown<'a>(
 
 /// PyTorch's legacy name of a tensor type, which `ParameterDict` prints.
 fn tensor_type(parameter: &Parameter) -> String {
-    let place = if parameter.device().is_cpu() { "" } else { "cuda." };
-    let numbers = match parameter.dtype() {
+    let device = if parameter.device().is_cpu() { "" } else { "cuda." };
+    let elements = match parameter.dtype() {
         DType::F16 => "Half",
         DType::BF16 => "BFloat16",
         DType::F64 => "Double",
         _ => "Float",
     };
-    format!("torch.{place}{numbers}Tensor")
+    format!("torch.{device}{elements}Tensor")
 }
 
 /// Checks that a name can be one component of a dotted path.

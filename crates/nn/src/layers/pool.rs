@@ -50,9 +50,9 @@ macro_rules! max_pool {
         #[doc = concat!("use pagelock_nn::{Forward, ", stringify!($name), "};")]
         /// # use pagelock_tensor::Tensor;
         #[doc = concat!("let (x, pool) = (Tensor::randn([2, 3", $example, "])?, ", stringify!($name), "::new(2));")]
-        /// let (y, places) = pool.forward_with_indices(&x)?;
+        /// let (y, indices) = pool.forward_with_indices(&x)?;
         /// assert_eq!(pool.forward(&x)?.to_vec::<f32>()?, y.to_vec::<f32>()?);
-        /// assert_eq!(places.shape(), y.shape());
+        /// assert_eq!(indices.shape(), y.shape());
         /// # Ok::<(), pagelock_tensor::Error>(())
         /// ```
         #[derive(Clone, Copy, Module)]
@@ -223,8 +223,8 @@ adaptive! {
     "largest elements", AdaptiveMaxPool3d, 3, "depth, height, width", [", 4, 5, 3", ", 2, 2, 2"], F::adaptive_max_pool3d
 }
 
-/// `with_places! { Name, function }`
-macro_rules! with_places {
+/// `with_indices! { Name, function }`
+macro_rules! with_indices {
     ($($name:ident $function:ident)+) => {$(
         impl $name {
             /// The largest elements, and their flat indices in their channel: PyTorch's `return_indices=True`.
@@ -239,7 +239,7 @@ macro_rules! with_places {
     )+};
 }
 
-with_places! {
+with_indices! {
     AdaptiveMaxPool1d adaptive_max_pool1d_with_indices
     AdaptiveMaxPool2d adaptive_max_pool2d_with_indices
     AdaptiveMaxPool3d adaptive_max_pool3d_with_indices
@@ -327,8 +327,8 @@ macro_rules! max_unpool {
         #[doc = concat!("use pagelock_nn::{", stringify!($pool), ", ", stringify!($name), "};")]
         /// # use pagelock_tensor::Tensor;
         #[doc = concat!("let x = Tensor::rand([2, 3", $example, "])?;")]
-        #[doc = concat!("let (y, places) = ", stringify!($pool), "::new(2).forward_with_indices(&x)?;")]
-        #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).forward(&y, &places)?.shape(), x.shape());")]
+        #[doc = concat!("let (y, indices) = ", stringify!($pool), "::new(2).forward_with_indices(&x)?;")]
+        #[doc = concat!("assert_eq!(", stringify!($name), "::new(2).forward(&y, &indices)?.shape(), x.shape());")]
         /// # Ok::<(), pagelock_tensor::Error>(())
         /// ```
         #[derive(Clone, Copy, Module)]

@@ -1,10 +1,11 @@
 //! Layers that pad or rearrange sequences, images and volumes: padding, [`PixelShuffle`], [`PixelUnshuffle`],
 //! [`ChannelShuffle`].
 
-use super::{debug_is_display, number};
+use super::{debug_is_display, number, tuple};
 use crate::functional as F;
+use crate::functional::shared::wrong_shape;
 use crate::{Forward, Module, module_scope};
-use pagelock_tensor::{Error, PadMode, Result, Tensor};
+use pagelock_tensor::{PadMode, Result, Tensor};
 
 /// The padding of `N` dimensions: one number for all ends, or a pair `[before, after]` for each dimension, the last
 /// dimension first.
@@ -36,37 +37,45 @@ fn padded(op: &str, x: &Tensor, padding: &[[usize; 2]], mode: PadMode) -> Result
     let rank = padding.len() + 1;
     if x.rank() != rank && x.rank() != rank + 1 {
         let expected = format!("it must have {rank} dimensions, or {} with a batch; reshape it", rank + 1);
-        return Err(Error::Argument(format!("{op}: the input is {}, but {expected}", x.shape())));
+        return Err(wrong_shape(op, "the input", x.shape(), &expected));
     }
     let sizes: Vec<isize> = padding.iter().flatten().map(|&size| isize::try_from(size).unwrap_or(isize::MAX)).collect();
     x.pad(&sizes, mode)
 }
 
-/// The padding as PyTorch prints it: `(1, 2, 0, 0)`.
-fn shown(padding: &[[usize; 2]]) -> String {
-    let all: Vec<String> = padding.iter().flatten().map(usize::to_string).collect();
-    format!("({})", all.join(", "))
-}
-
-/// `padding! { docs; Name, dimensions, mode }`
+/// `padding! { Name, dimensions, inputs, shape, [sizes of an example, of its output], what is added, mode }`
 macro_rules! padding {
-    ($(#[$docs:meta])* $name:ident, $dims:literal, $mode:expr) => {
-        $(#[$docs])*
+    (
+        $name:ident, $n:literal, $inputs:literal, $shape:literal, [$example:literal, $output:literal],
+        $added:literal, $mode:expr
+    ) => {
+        #[doc = concat!("Pads ", $inputs, " with ", $added, ", as PyTorch's `nn.", stringify!($name), "`.")]
+        ///
+        #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - output: the same, with larger dimensions
+        ///
+        /// ```
+        #[doc = concat!("use pagelock_nn::{", stringify!($name), ", Forward};")]
+        /// # use pagelock_tensor::Tensor;
+        #[doc = concat!("let y = ", stringify!($name), "::new(1).forward(&Tensor::zeros([2", $example, "])?)?;")]
+        #[doc = concat!("assert_eq!(y.dims(), [2", $output, "]);")]
+        /// # Ok::<(), pagelock_tensor::Error>(())
+        /// ```
         #[derive(Clone, Copy, Module)]
         #[module(details = Self::describe)]
         pub struct $name {
             #[module(skip)]
-            padding: [[usize; 2]; $dims],
+            padding: [[usize; 2]; $n],
         }
 
         impl $name {
             /// One number for all ends, or a pair for each dimension, the last dimension first.
-            pub fn new(padding: impl Padding<$dims>) -> Self {
+            pub fn new(padding: impl Padding<$n>) -> Self {
                 Self { padding: padding.into_pairs() }
             }
 
             fn describe(&self) -> String {
-                shown(&self.padding)
+                tuple(self.padding.as_flattened())
             }
         }
 
@@ -81,15 +90,48 @@ macro_rules! padding {
     };
 }
 
-/// `constant_padding! { docs; Name, dimensions }`
+/// `paddings! { [three names], what is added, mode }`: the layers of sequences, images and volumes.
+macro_rules! paddings {
+    ([$of_sequences:ident, $of_images:ident, $of_volumes:ident], $added:literal, $mode:expr) => {
+        padding! { $of_sequences, 1, "sequences", "length", [", 4", ", 6"], $added, $mode }
+        padding! { $of_images, 2, "images", "height, width", [", 4, 4", ", 6, 6"], $added, $mode }
+        padding! { $of_volumes, 3, "volumes", "depth, height, width", [", 4, 4, 4", ", 6, 6, 6"], $added, $mode }
+    };
+}
+
+paddings! { [ZeroPad1d, ZeroPad2d, ZeroPad3d], "zeros", PadMode::Constant(0.0) }
+paddings! {
+    [ReflectionPad1d, ReflectionPad2d, ReflectionPad3d],
+    "their elements mirrored at the edges, which are not repeated",
+    PadMode::Reflect
+}
+paddings! {
+    [ReplicationPad1d, ReplicationPad2d, ReplicationPad3d], "copies of the elements at the edges", PadMode::Replicate
+}
+paddings! {
+    [CircularPad1d, CircularPad2d, CircularPad3d], "the elements from the opposite end", PadMode::Circular
+}
+
+/// `constant_padding! { Name, dimensions, inputs, shape, [sizes of an example, of its output] }`
 macro_rules! constant_padding {
-    ($(#[$docs:meta])* $name:ident, $dims:literal) => {
-        $(#[$docs])*
+    ($name:ident, $n:literal, $inputs:literal, $shape:literal, [$example:literal, $output:literal]) => {
+        #[doc = concat!("Pads ", $inputs, " with a constant, as PyTorch's `nn.", stringify!($name), "`.")]
+        ///
+        #[doc = concat!("- input: `[batch, channels, ", $shape, "]`, or one sample without `batch`")]
+        /// - output: the same, with larger dimensions
+        ///
+        /// ```
+        #[doc = concat!("use pagelock_nn::{", stringify!($name), ", Forward};")]
+        /// # use pagelock_tensor::Tensor;
+        #[doc = concat!("let y = ", stringify!($name), "::new(1, 0.5).forward(&Tensor::zeros([2", $example, "])?)?;")]
+        #[doc = concat!("assert_eq!(y.dims(), [2", $output, "]);")]
+        /// # Ok::<(), pagelock_tensor::Error>(())
+        /// ```
         #[derive(Clone, Copy, Module)]
         #[module(details = Self::describe)]
         pub struct $name {
             #[module(skip)]
-            padding: [[usize; 2]; $dims],
+            padding: [[usize; 2]; $n],
             #[module(skip)]
             value: f64,
         }
@@ -97,12 +139,12 @@ macro_rules! constant_padding {
         impl $name {
             /// One number for all ends, or a pair for each dimension, the last dimension first. The new elements are
             /// `value`.
-            pub fn new(padding: impl Padding<$dims>, value: f64) -> Self {
+            pub fn new(padding: impl Padding<$n>, value: f64) -> Self {
                 Self { padding: padding.into_pairs(), value }
             }
 
             fn describe(&self) -> String {
-                format!("padding={}, value={}", shown(&self.padding), number(self.value))
+                format!("padding={}, value={}", tuple(self.padding.as_flattened()), number(self.value))
             }
         }
 
@@ -117,233 +159,9 @@ macro_rules! constant_padding {
     };
 }
 
-padding! {
-    /// Pads sequences with zeros, as PyTorch's `nn.ZeroPad1d`.
-    ///
-    /// - input: `[batch, channels, length]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ZeroPad1d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ZeroPad1d::new(1).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ZeroPad1d, 1, PadMode::Constant(0.0)
-}
-
-padding! {
-    /// Pads images with zeros, as PyTorch's `nn.ZeroPad2d`.
-    ///
-    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ZeroPad2d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ZeroPad2d::new(1).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ZeroPad2d, 2, PadMode::Constant(0.0)
-}
-
-padding! {
-    /// Pads volumes with zeros, as PyTorch's `nn.ZeroPad3d`.
-    ///
-    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ZeroPad3d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ZeroPad3d::new(1).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ZeroPad3d, 3, PadMode::Constant(0.0)
-}
-
-padding! {
-    /// Pads sequences with their elements mirrored at the edges, which are not repeated, as PyTorch's
-    /// `nn.ReflectionPad1d`.
-    ///
-    /// - input: `[batch, channels, length]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ReflectionPad1d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ReflectionPad1d::new(1).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ReflectionPad1d, 1, PadMode::Reflect
-}
-
-padding! {
-    /// Pads images with their elements mirrored at the edges, which are not repeated, as PyTorch's
-    /// `nn.ReflectionPad2d`.
-    ///
-    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ReflectionPad2d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ReflectionPad2d::new(1).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ReflectionPad2d, 2, PadMode::Reflect
-}
-
-padding! {
-    /// Pads volumes with their elements mirrored at the edges, which are not repeated, as PyTorch's
-    /// `nn.ReflectionPad3d`.
-    ///
-    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ReflectionPad3d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ReflectionPad3d::new(1).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ReflectionPad3d, 3, PadMode::Reflect
-}
-
-padding! {
-    /// Pads sequences with copies of the elements at the edges, as PyTorch's `nn.ReplicationPad1d`.
-    ///
-    /// - input: `[batch, channels, length]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ReplicationPad1d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ReplicationPad1d::new(1).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ReplicationPad1d, 1, PadMode::Replicate
-}
-
-padding! {
-    /// Pads images with copies of the elements at the edges, as PyTorch's `nn.ReplicationPad2d`.
-    ///
-    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ReplicationPad2d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ReplicationPad2d::new(1).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ReplicationPad2d, 2, PadMode::Replicate
-}
-
-padding! {
-    /// Pads volumes with copies of the elements at the edges, as PyTorch's `nn.ReplicationPad3d`.
-    ///
-    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{Forward, ReplicationPad3d};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ReplicationPad3d::new(1).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ReplicationPad3d, 3, PadMode::Replicate
-}
-
-padding! {
-    /// Pads sequences with the elements from the opposite end, as PyTorch's `nn.CircularPad1d`.
-    ///
-    /// - input: `[batch, channels, length]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{CircularPad1d, Forward};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(CircularPad1d::new(1).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    CircularPad1d, 1, PadMode::Circular
-}
-
-padding! {
-    /// Pads images with the elements from the opposite end, as PyTorch's `nn.CircularPad2d`.
-    ///
-    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{CircularPad2d, Forward};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(CircularPad2d::new(1).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    CircularPad2d, 2, PadMode::Circular
-}
-
-padding! {
-    /// Pads volumes with the elements from the opposite end, as PyTorch's `nn.CircularPad3d`.
-    ///
-    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{CircularPad3d, Forward};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(CircularPad3d::new(1).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    CircularPad3d, 3, PadMode::Circular
-}
-
-constant_padding! {
-    /// Pads sequences with a constant, as PyTorch's `nn.ConstantPad1d`.
-    ///
-    /// - input: `[batch, channels, length]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{ConstantPad1d, Forward};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ConstantPad1d::new(1, 0.5).forward(&Tensor::zeros([2, 4])?)?.dims(), [2, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ConstantPad1d, 1
-}
-
-constant_padding! {
-    /// Pads images with a constant, as PyTorch's `nn.ConstantPad2d`.
-    ///
-    /// - input: `[batch, channels, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{ConstantPad2d, Forward};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ConstantPad2d::new(1, 0.5).forward(&Tensor::zeros([2, 4, 4])?)?.dims(), [2, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ConstantPad2d, 2
-}
-
-constant_padding! {
-    /// Pads volumes with a constant, as PyTorch's `nn.ConstantPad3d`.
-    ///
-    /// - input: `[batch, channels, depth, height, width]`, or one sample without `batch`
-    /// - output: the same, with larger dimensions
-    ///
-    /// ```
-    /// use pagelock_nn::{ConstantPad3d, Forward};
-    /// # use pagelock_tensor::Tensor;
-    /// assert_eq!(ConstantPad3d::new(1, 0.5).forward(&Tensor::zeros([2, 4, 4, 4])?)?.dims(), [2, 6, 6, 6]);
-    /// # Ok::<(), pagelock_tensor::Error>(())
-    /// ```
-    ConstantPad3d, 3
-}
+constant_padding! { ConstantPad1d, 1, "sequences", "length", [", 4", ", 6"] }
+constant_padding! { ConstantPad2d, 2, "images", "height, width", [", 4, 4", ", 6, 6"] }
+constant_padding! { ConstantPad3d, 3, "volumes", "depth, height, width", [", 4, 4, 4", ", 6, 6, 6"] }
 
 /// `shuffle! { docs; Name, setting, function }`
 macro_rules! shuffle {

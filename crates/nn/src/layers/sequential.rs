@@ -6,7 +6,8 @@ use crate::{Forward, Layer, Module, Visitor, VisitorMut, print};
 use pagelock_tensor::{Result, Tensor};
 use std::fmt;
 
-/// Layers one after the other, named by their positions: `"0.weight"`, as PyTorch's `nn.Sequential`.
+/// Layers one after the other, named by their positions: `"0.weight"`, as PyTorch's `nn.Sequential`. Without layers,
+/// the output is the input.
 ///
 /// # Examples
 /// ```
@@ -42,44 +43,53 @@ pub struct Sequential {
     layers: Vec<Box<dyn Layer>>,
 }
 
-impl Sequential {
-    /// From a tuple of layers (at most 16), or a `Vec<Box<dyn Layer>>`.
-    pub fn new(layers: impl IntoLayers) -> Self {
-        Self { layers: layers.into_layers() }
-    }
+/// `layer_list! { Name }`: the methods that `Sequential` and `ModuleList`, `$name { layers: Vec<Box<dyn Layer>> }`,
+/// share.
+macro_rules! layer_list {
+    ($name:ident) => {
+        impl $name {
+            /// From a tuple of layers (at most 16), or a `Vec<Box<dyn Layer>>`.
+            pub fn new(layers: impl IntoLayers) -> Self {
+                Self { layers: layers.into_layers() }
+            }
 
-    /// With one more layer at the end.
-    #[must_use]
-    pub fn append(mut self, layer: impl Layer + 'static) -> Self {
-        self.layers.push(Box::new(layer));
-        self
-    }
+            /// With one more layer at the end.
+            #[must_use]
+            pub fn append(mut self, layer: impl Layer + 'static) -> Self {
+                self.layers.push(Box::new(layer));
+                self
+            }
 
-    /// The layers, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &dyn Layer> {
-        self.layers.iter().map(|layer| &**layer)
-    }
+            /// The layers, in order.
+            pub fn iter(&self) -> impl Iterator<Item = &dyn Layer> {
+                self.layers.iter().map(|layer| &**layer)
+            }
 
-    /// How many layers there are.
-    pub fn len(&self) -> usize {
-        self.layers.len()
-    }
+            /// How many layers there are.
+            pub fn len(&self) -> usize {
+                self.layers.len()
+            }
 
-    /// Whether there are none; the output is then the input.
-    pub fn is_empty(&self) -> bool {
-        self.layers.is_empty()
-    }
+            /// Whether there are none.
+            pub fn is_empty(&self) -> bool {
+                self.layers.is_empty()
+            }
+        }
+
+        impl Module for $name {
+            fn visit(&self, visitor: &mut Visitor<'_>) {
+                self.layers.visit(visitor);
+            }
+
+            fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
+                self.layers.visit_mut(visitor);
+            }
+        }
+    };
 }
+pub(super) use layer_list;
 
-impl Module for Sequential {
-    fn visit(&self, visitor: &mut Visitor<'_>) {
-        self.layers.visit(visitor);
-    }
-
-    fn visit_mut(&mut self, visitor: &mut VisitorMut<'_>) {
-        self.layers.visit_mut(visitor);
-    }
-}
+layer_list! { Sequential }
 
 impl Forward for Sequential {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {

@@ -1,6 +1,7 @@
 //! Transformers (Vaswani et al., 2017, <https://arxiv.org/abs/1706.03762>): [`TransformerEncoder`],
 //! [`TransformerDecoder`] and [`Transformer`].
 
+use super::attention::feed_forward;
 use super::{
     Dropout, LayerNorm, Linear, MultiheadAttention, MultiheadOptions, TransformerEncoderLayer, debug_is_display,
 };
@@ -177,14 +178,12 @@ impl TransformerDecoderLayer {
     /// As [`MultiheadAttention::forward`].
     pub fn forward(&self, target: &Tensor, memory: &Tensor, masks: DecoderMasks<'_>) -> Result<Tensor> {
         let _scope = module_scope(self);
-        let itself = |x: &Tensor| self.dropout1.forward(&self.self_attn.attend(x, x, x, masks.target)?);
-        let other = |x: &Tensor| self.dropout2.forward(&self.multihead_attn.attend(x, memory, memory, masks.memory)?);
-        let fed = |x: &Tensor| {
-            let hidden = self.dropout.forward(&self.linear1.forward(x)?.relu()?)?;
-            self.dropout3.forward(&self.linear2.forward(&hidden)?)
-        };
+        let self_attention = |x: &Tensor| self.dropout1.forward(&self.self_attn.attend(x, x, x, masks.target)?);
+        let cross_attention =
+            |x: &Tensor| self.dropout2.forward(&self.multihead_attn.attend(x, memory, memory, masks.memory)?);
+        let feed = |x: &Tensor| feed_forward(x, [&self.linear1, &self.linear2], [&self.dropout, &self.dropout3]);
         let steps: [(&dyn Fn(&Tensor) -> Result<Tensor>, &LayerNorm); 3] =
-            [(&itself, &self.norm1), (&other, &self.norm2), (&fed, &self.norm3)];
+            [(&self_attention, &self.norm1), (&cross_attention, &self.norm2), (&feed, &self.norm3)];
         steps.iter().try_fold(target.clone(), |x, (step, norm)| match self.norm_first {
             true => x.add(&step(&norm.forward(&x)?)?),
             false => norm.forward(&x.add(&step(&x)?)?),
@@ -328,8 +327,8 @@ impl Transformer {
     /// # Errors
     /// The mask does not fit the memory budget.
     pub fn generate_square_subsequent_mask(size: usize, device: &Device) -> Result<Tensor> {
-        let place = Tensor::on(device).arange(0_i64, size as i64, 1)?;
-        let later = place.unsqueeze(1)?.lt(&place)?;
+        let positions = Tensor::on(device).arange(0_i64, size as i64, 1)?;
+        let later = positions.unsqueeze(1)?.lt(&positions)?;
         Tensor::on(device).zeros([size, size])?.masked_fill(&later, f64::NEG_INFINITY)
     }
 }

@@ -66,8 +66,8 @@ impl AdaptiveLogSoftmaxWithLoss {
         let grow = cutoffs.len() > 1 && cutoffs[0] > 0 && cutoffs.windows(2).all(|pair| pair[0] < pair[1]);
         if !grow {
             let expected = format!("increasing numbers above 0 and below n_classes, which is {n_classes}");
-            let given = format!("{:?}", &cutoffs[..cutoffs.len() - 1]);
-            return Err(wrong_argument(OP, "cutoffs", given, &expected));
+            let found = format!("{:?}", &cutoffs[..cutoffs.len() - 1]);
+            return Err(wrong_argument(OP, "cutoffs", found, &expected));
         }
         let n_clusters = cutoffs.len() - 1;
         let head = Linear::new_with(in_features, cutoffs[0] + n_clusters, generator)?;
@@ -123,7 +123,7 @@ impl AdaptiveLogSoftmaxWithLoss {
         };
         let of_head = picked(&self.head.forward(x)?, (0..classes.len()).map(column))?;
         let mut within = vec![of_head.zeros_like()?];
-        let mut place: Vec<i64> = (0..classes.len() as i64).collect(); // of each row in the joined `within`
+        let mut positions: Vec<i64> = (0..classes.len() as i64).collect(); // of each row in the joined `within`
         let mut joined = classes.len();
         for ((tail, rows), &start) in self.tail.iter().zip(&rows).zip(&self.cutoffs) {
             if rows.is_empty() {
@@ -132,13 +132,13 @@ impl AdaptiveLogSoftmaxWithLoss {
             let input = x.index_select(0, &index(rows.iter().copied(), x)?)?;
             within.push(picked(&tail.forward(&input)?, rows.iter().map(|&row| classes[row] as usize - start))?);
             for (offset, &row) in rows.iter().enumerate() {
-                place[row] = (joined + offset) as i64;
+                positions[row] = (joined + offset) as i64;
             }
             joined += rows.len();
         }
         let within = Tensor::cat(&within.iter().collect::<Vec<_>>(), 0)?;
         let output =
-            of_head.add(&within.index_select(0, &Tensor::from_vec(place, classes.len())?.to(&x.device())?)?)?;
+            of_head.add(&within.index_select(0, &Tensor::from_vec(positions, classes.len())?.to(&x.device())?)?)?;
         let loss = output.mean(..)?.neg()?;
         Ok((output, loss))
     }

@@ -1,6 +1,6 @@
 //! Losses of classes: [`CrossEntropyLoss`], [`NLLLoss`].
 
-use crate::functional::shared::{choose, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{constant, wrong_argument, wrong_shape};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::{Bool, DType, Int, Reduction, Result, Tensor};
 
@@ -85,7 +85,7 @@ impl Settings<'_> {
         let picked = log_probabilities.gather(1, &target.unsqueeze(1)?).map_err(|error| error.of_index_in(self.op))?;
         let mut picked = picked.squeeze(1)?;
         if let Some(ignored) = &ignored {
-            (weights, picked) = (choose(ignored, &zero, &weights)?, choose(ignored, &zero, &picked)?);
+            (weights, picked) = (zero.where_cond(ignored, &weights)?, zero.where_cond(ignored, &picked)?);
         }
         Ok(Chosen { losses: picked.mul(&weights)?.neg()?, weights, ignored })
     }
@@ -213,7 +213,7 @@ impl CrossEntropyLoss {
         }
         let mut even = weighted_sum(&log_probabilities, settings.weight)?.neg()?;
         if let Some(ignored) = &ignored {
-            even = choose(ignored, &constant(&even, 0.0)?, &even)?;
+            even = constant(&even, 0.0)?.where_cond(ignored, &even)?;
         }
         let share = self.label_smoothing / input.dims()[1] as f64;
         loss.mul_scalar(1.0 - self.label_smoothing)?.add(&settings.reduce(even, &weights)?.mul_scalar(share)?)

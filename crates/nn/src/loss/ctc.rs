@@ -1,7 +1,7 @@
 //! [`CTCLoss`]: sequences of labels that are not aligned with the input.
 
 use super::reduced;
-use crate::functional::shared::{choose, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{constant, wrong_argument, wrong_shape};
 use crate::{Module, module_scope};
 use pagelock_tensor::{Bool, DType, Error, Int, Reduction, Result, Tensor};
 
@@ -83,7 +83,7 @@ impl CTCLoss {
         let losses = likelihoods(&ends, target_lengths)?.neg()?;
         let is_impossible = losses.gt(&constant(&losses, -0.1 * IMPOSSIBLE)?)?;
         let instead = if self.zero_infinity { 0.0 } else { f64::INFINITY };
-        let losses = choose(&is_impossible, &constant(&losses, instead)?, &losses)?;
+        let losses = constant(&losses, instead)?.where_cond(&is_impossible, &losses)?;
         let losses = match self.reduction {
             Reduction::Mean => losses.div(&numbers(&losses, target_lengths.iter().map(|&len| len.max(1) as f64))?)?,
             _ => losses,
@@ -128,7 +128,7 @@ impl CTCLoss {
     fn with_blanks(&self, targets: &Tensor<Int>, lengths: &[usize]) -> Result<Tensor<Int>> {
         let (device, batch, longest) = (targets.device(), targets.dims()[0], targets.dims()[1]);
         let is_label: Vec<i64> =
-            lengths.iter().flat_map(|&len| (0..longest).map(move |place| i64::from(place < len))).collect();
+            lengths.iter().flat_map(|&len| (0..longest).map(move |position| i64::from(position < len))).collect();
         let is_label = Tensor::from_vec(is_label, [batch, longest])?.to(&device)?;
         let labels = targets.to_dtype(DType::I64)?.mul(&is_label)?;
         let blank = |count: usize| Tensor::on(&device).full([batch, count], self.blank as i64);
@@ -145,46 +145,46 @@ fn numbers(like: &Tensor, of_samples: impl ExactSizeIterator<Item = f64>) -> Res
 
 /// For each position in `labels`, the log likelihood of all alignments that end there at the sample's last time step.
 fn alignments(x: &Tensor, labels: &Tensor<Int>, input_lengths: &[usize]) -> Result<Tensor> {
-    let (time, batch, places) = (x.dims()[0], labels.dims()[0], labels.dims()[1]);
-    let emitted = x.gather(2, &labels.unsqueeze(0)?.expand([time, batch, places])?)?;
+    let (time, batch, positions) = (x.dims()[0], labels.dims()[0], labels.dims()[1]);
+    let emitted = x.gather(2, &labels.unsqueeze(0)?.expand([time, batch, positions])?)?;
     let emitted = emitted.clamp_min(IMPOSSIBLE)?; // differences of infinite numbers would be NaN
     let impossible = constant(x, IMPOSSIBLE)?;
     let can_skip = can_skip(labels)?;
     let start =
-        Tensor::on(&x.device()).arange(0_i64, places as i64, 1)?.lt(&Tensor::on(&x.device()).full((), 2_i64)?)?;
-    let mut alpha = choose(&start, &emitted.select(0, 0)?, &impossible)?;
+        Tensor::on(&x.device()).arange(0_i64, positions as i64, 1)?.lt(&Tensor::on(&x.device()).full((), 2_i64)?)?;
+    let mut alpha = emitted.select(0, 0)?.where_cond(&start, &impossible)?;
     if input_lengths.contains(&0) {
         // Without a time step, the empty target alone has an alignment.
         let begins = numbers(x, input_lengths.iter().map(|&len| f64::from(u8::from(len > 0))))?.to_bool()?;
-        let empty = Tensor::on(&x.device()).arange(0_i64, places as i64, 1)?.eq_scalar(0)?;
-        let empty = choose(&empty, &constant(x, 0.0)?, &impossible)?.expand([batch, places])?;
-        alpha = choose(&begins.unsqueeze(1)?, &alpha, &empty)?;
+        let empty = Tensor::on(&x.device()).arange(0_i64, positions as i64, 1)?.eq_scalar(0)?;
+        let empty = constant(x, 0.0)?.where_cond(&empty, &impossible)?.expand([batch, positions])?;
+        alpha = alpha.where_cond(&begins.unsqueeze(1)?, &empty)?;
     }
     for step in 1..time {
         let moved = shifted(&alpha, 1)?;
-        let skipped = choose(&can_skip, &shifted(&alpha, 2)?, &impossible)?;
+        let skipped = shifted(&alpha, 2)?.where_cond(&can_skip, &impossible)?;
         let next = log_sum([&alpha, &moved, &skipped])?.add(&emitted.select(0, step as isize)?)?;
         let goes_on = numbers(x, input_lengths.iter().map(|&len| f64::from(u8::from(step < len))))?.to_bool()?;
-        alpha = choose(&goes_on.unsqueeze(1)?, &next, &alpha)?;
+        alpha = next.where_cond(&goes_on.unsqueeze(1)?, &alpha)?;
     }
     Ok(alpha)
 }
 
 /// Positions that an alignment may reach from two positions before: labels that differ from the previous label.
 fn can_skip(labels: &Tensor<Int>) -> Result<Tensor<Bool>> {
-    let (batch, places) = (labels.dims()[0], labels.dims()[1]);
-    let first = places.min(2);
+    let (batch, positions) = (labels.dims()[0], labels.dims()[1]);
+    let first = positions.min(2);
     let never = Tensor::on(&labels.device()).full([batch, first], false)?;
-    let differs = labels.narrow(1, first, places - first)?.ne(&labels.narrow(1, 0, places - first)?)?;
+    let differs = labels.narrow(1, first, positions - first)?.ne(&labels.narrow(1, 0, positions - first)?)?;
     Tensor::cat(&[&never, &differs], 1)
 }
 
 /// Shifts each row to the right and fills the front with [`IMPOSSIBLE`].
 fn shifted(alpha: &Tensor, by: usize) -> Result<Tensor> {
-    let (batch, places) = (alpha.dims()[0], alpha.dims()[1]);
-    let by = by.min(places);
+    let (batch, positions) = (alpha.dims()[0], alpha.dims()[1]);
+    let by = by.min(positions);
     let front = constant(alpha, IMPOSSIBLE)?.expand([batch, by])?;
-    Tensor::cat(&[&front, &alpha.narrow(1, 0, places - by)?], 1)
+    Tensor::cat(&[&front, &alpha.narrow(1, 0, positions - by)?], 1)
 }
 
 /// log Σ exp of the terms, element by element.
@@ -197,13 +197,13 @@ fn log_sum<const N: usize>(terms: [&Tensor; N]) -> Result<Tensor> {
 /// The log likelihood of each sample. Its alignments end at the last label or at the blank after it.
 fn likelihoods(ends: &Tensor, target_lengths: &[usize]) -> Result<Tensor> {
     let batch = target_lengths.len();
-    let last: Vec<i64> = target_lengths.iter().map(|&len| 2 * len as i64).collect();
-    let before: Vec<i64> = target_lengths.iter().map(|&len| (2 * len as i64 - 1).max(0)).collect();
-    let at = |places: Vec<i64>| {
-        let index = Tensor::from_vec(places, [batch, 1])?.to(&ends.device())?;
+    let last_blank: Vec<i64> = target_lengths.iter().map(|&len| 2 * len as i64).collect();
+    let last_label: Vec<i64> = target_lengths.iter().map(|&len| (2 * len as i64 - 1).max(0)).collect();
+    let at = |positions: Vec<i64>| {
+        let index = Tensor::from_vec(positions, [batch, 1])?.to(&ends.device())?;
         ends.gather(1, &index)?.squeeze(1)
     };
     let has_labels = numbers(ends, target_lengths.iter().map(|&len| len as f64))?.to_bool()?;
-    let of_label = choose(&has_labels, &at(before)?, &constant(ends, IMPOSSIBLE)?)?;
-    log_sum([&at(last)?, &of_label])
+    let of_label = at(last_label)?.where_cond(&has_labels, &constant(ends, IMPOSSIBLE)?)?;
+    log_sum([&at(last_blank)?, &of_label])
 }

@@ -2,9 +2,7 @@
 
 use super::{check_same, loss};
 use crate::functional::raised;
-use crate::functional::shared::{
-    choose, computed, constant, is_above, is_below, log_one_plus_exp, wrong_argument, wrong_shape,
-};
+use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
 use crate::{Module, module_scope};
 use pagelock_tensor::{Reduction, Result, Tensor};
 
@@ -106,7 +104,7 @@ loss! {
                 return Ok(magnitude);
             }
             let squared = difference.mul(difference)?.mul_scalar(0.5 / beta)?;
-            choose(&is_below(&magnitude, beta)?, &squared, &magnitude.add_scalar(-0.5 * beta)?)
+            squared.where_cond(&magnitude.lt_scalar(beta)?, &magnitude.add_scalar(-0.5 * beta)?)
         })
     }
 }
@@ -140,7 +138,7 @@ loss! {
             let magnitude = difference.abs()?;
             let squared = difference.mul(difference)?.mul_scalar(0.5)?;
             let linear = magnitude.add_scalar(-0.5 * delta)?.mul_scalar(delta)?;
-            choose(&is_below(&magnitude, delta)?, &squared, &linear)
+            squared.where_cond(&magnitude.lt_scalar(delta)?, &linear)
         })
     }
 }
@@ -163,7 +161,7 @@ loss! {
     SoftMarginLoss {},
     |_loss, input, target| {
         check_same("SoftMarginLoss", input, target)?;
-        computed(&input.mul(target)?.neg()?, log_one_plus_exp)
+        computed(&input.mul(target)?.neg()?, |x| x.softplus(1.0, f64::INFINITY))
     }
 }
 
@@ -203,10 +201,10 @@ loss! {
 
 /// log(n!) by Stirling's approximation; 0 for n up to 1.
 fn stirling(n: &Tensor) -> Result<Tensor> {
-    let is_large = is_above(n, 1.0)?;
-    let safe = choose(&is_large, n, &constant(n, 1.0)?)?;
+    let is_large = n.gt_scalar(1.0)?;
+    let safe = n.where_cond(&is_large, &constant(n, 1.0)?)?;
     let root = safe.mul_scalar(2.0 * std::f64::consts::PI)?.log()?.mul_scalar(0.5)?;
-    choose(&is_large, &safe.mul(&safe.log()?)?.sub(&safe)?.add(&root)?, &constant(n, 0.0)?)
+    safe.mul(&safe.log()?)?.sub(&safe)?.add(&root)?.where_cond(&is_large, &constant(n, 0.0)?)
 }
 
 /// The Kullback-Leibler divergence of distributions `target` from distributions whose logarithms are `input`, as PyTorch's
@@ -272,7 +270,7 @@ impl KLDivLoss {
             target.exp()?.mul(&target.sub(input)?)?
         } else {
             // 0 · log(0) is 0.
-            let safe = choose(&is_above(target, 0.0)?, target, &constant(target, 1.0)?)?;
+            let safe = target.where_cond(&target.gt_scalar(0.0)?, &constant(target, 1.0)?)?;
             target.mul(&safe.log()?)?.sub(&target.mul(input)?)?
         };
         let batch = input.dims().first().copied().unwrap_or(1);

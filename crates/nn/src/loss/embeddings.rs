@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::{check_same, loss, reduced};
 use crate::functional::pairwise_distance;
-use crate::functional::shared::{at_least, choose, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{constant, wrong_argument, wrong_shape};
 use crate::{Module, PairwiseDistance, module_scope};
 use pagelock_tensor::{Bool, Reduction, Result, Tensor};
 
@@ -30,7 +30,7 @@ loss! {
     },
     |loss, input1, input2, target| {
         check_same("MarginRankingLoss", input1, target)?;
-        at_least(&input1.sub(input2)?.mul(target)?.neg()?.add_scalar(loss.margin)?, 0.0)
+        input1.sub(input2)?.mul(target)?.neg()?.add_scalar(loss.margin)?.clamp_min(0.0)
     }
 }
 
@@ -57,9 +57,9 @@ loss! {
     |loss, input, target| {
         check_same("HingeEmbeddingLoss", input, target)?;
         let zero = constant(input, 0.0)?;
-        let apart = at_least(&input.neg()?.add_scalar(loss.margin)?, 0.0)?;
-        let of_differing = choose(&is(target, 1.0)?, &zero, &apart)?;
-        of_differing.add(&choose(&is(target, -1.0)?, &zero, input)?)
+        let hinge = input.neg()?.add_scalar(loss.margin)?.clamp_min(0.0)?;
+        let of_differing = zero.where_cond(&is(target, 1.0)?, &hinge)?;
+        of_differing.add(&zero.where_cond(&is(target, -1.0)?, input)?)
     }
 }
 
@@ -97,9 +97,9 @@ loss! {
         let squares = |x: &Tensor| x.mul(x)?.sum(1)?.add_scalar(1e-12);
         let cosine = input1.mul(input2)?.sum(1)?.div(&squares(input1)?.mul(&squares(input2)?)?.sqrt()?)?;
         let zero = constant(&cosine, 0.0)?;
-        let of_equal = choose(&is(target, 1.0)?, &cosine.neg()?.add_scalar(1.0)?, &zero)?;
-        let of_differing = at_least(&cosine.add_scalar(-loss.margin)?, 0.0)?;
-        of_equal.add(&choose(&is(target, -1.0)?, &of_differing, &zero)?)
+        let of_equal = cosine.neg()?.add_scalar(1.0)?.where_cond(&is(target, 1.0)?, &zero)?;
+        let of_differing = cosine.add_scalar(-loss.margin)?.clamp_min(0.0)?;
+        of_equal.add(&of_differing.where_cond(&is(target, -1.0)?, &zero)?)
     }
 }
 
@@ -130,15 +130,28 @@ loss! {
         swap: bool = false,
     },
     |loss, anchor, positive, negative| {
-        check_same("TripletMarginLoss", anchor, positive)?;
-        check_same("TripletMarginLoss", anchor, negative)?;
         let distance = |a: &Tensor, b: &Tensor| pairwise_distance(a, b, loss.p, loss.eps);
-        let mut of_negative = distance(anchor, negative)?;
-        if loss.swap {
-            of_negative = of_negative.minimum(&distance(positive, negative)?)?;
-        }
-        at_least(&distance(anchor, positive)?.sub(&of_negative)?.add_scalar(loss.margin)?, 0.0)
+        triplet_losses("TripletMarginLoss", [anchor, positive, negative], &distance, loss.margin, loss.swap)
     }
+}
+
+/// `max(0, d(anchor, positive) − d(anchor, negative) + margin)`. With `swap`, the positive replaces the anchor where it
+/// is nearer to the negative.
+fn triplet_losses(
+    op: &str,
+    [anchor, positive, negative]: [&Tensor; 3],
+    distance: &dyn Fn(&Tensor, &Tensor) -> Result<Tensor>,
+    margin: f64,
+    swap: bool,
+) -> Result<Tensor> {
+    check_same(op, anchor, positive)?;
+    check_same(op, anchor, negative)?;
+    let of_positive = distance(anchor, positive)?;
+    let mut of_negative = distance(anchor, negative)?;
+    if swap {
+        of_negative = of_negative.minimum(&distance(positive, negative)?)?;
+    }
+    of_positive.sub(&of_negative)?.add_scalar(margin)?.clamp_min(0.0)
 }
 
 type Distance = Box<dyn Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync>;
@@ -165,7 +178,7 @@ pub struct TripletMarginWithDistanceLoss {
     distance_function: Option<PairwiseDistance>,
     /// The user's distance, used in place of `distance_function`.
     #[module(skip)]
-    other: Option<Distance>,
+    custom_distance: Option<Distance>,
     #[module(skip)]
     margin: f64,
     #[module(skip)]
@@ -179,7 +192,7 @@ impl TripletMarginWithDistanceLoss {
     pub fn new() -> Self {
         Self {
             distance_function: Some(PairwiseDistance::new()),
-            other: None,
+            custom_distance: None,
             margin: 1.0,
             swap: false,
             reduction: Reduction::Mean,
@@ -193,7 +206,7 @@ impl TripletMarginWithDistanceLoss {
         distance: impl Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
     ) -> Self {
         self.distance_function = None;
-        self.other = Some(Box::new(distance));
+        self.custom_distance = Some(Box::new(distance));
         self
     }
 
@@ -229,18 +242,11 @@ impl TripletMarginWithDistanceLoss {
         if self.margin.is_nan() || self.margin <= 0.0 {
             return Err(wrong_argument(OP, "margin", self.margin, "above 0"));
         }
-        check_same(OP, anchor, positive)?;
-        check_same(OP, anchor, negative)?;
-        let distance = |a: &Tensor, b: &Tensor| match &self.other {
+        let distance = |a: &Tensor, b: &Tensor| match &self.custom_distance {
             Some(distance) => distance(a, b),
             None => self.distance_function.unwrap_or_default().forward(a, b),
         };
-        let of_positive = distance(anchor, positive)?;
-        let mut of_negative = distance(anchor, negative)?;
-        if self.swap {
-            of_negative = of_negative.minimum(&distance(positive, negative)?)?;
-        }
-        let losses = at_least(&of_positive.sub(&of_negative)?.add_scalar(self.margin)?, 0.0)?;
+        let losses = triplet_losses(OP, [anchor, positive, negative], &distance, self.margin, self.swap)?;
         reduced(OP, losses, self.reduction)
     }
 }

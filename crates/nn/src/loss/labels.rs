@@ -2,7 +2,7 @@
 
 use super::{check_same, reduced};
 use crate::functional::one_hot_unchecked;
-use crate::functional::shared::{at_least, computed, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{DType, Int, Reduction, Result, Tensor};
@@ -115,8 +115,8 @@ struct BinaryCrossEntropy;
 
 impl BinaryCrossEntropy {
     fn logarithms(x: &Tensor) -> Result<[Tensor; 2]> {
-        const LOWEST: f64 = -100.0;
-        Ok([at_least(&x.log()?, LOWEST)?, at_least(&x.neg()?.log1p()?, LOWEST)?])
+        const MIN_LOG: f64 = -100.0;
+        Ok([x.log()?.clamp_min(MIN_LOG)?, x.neg()?.log1p()?.clamp_min(MIN_LOG)?])
     }
 }
 
@@ -130,10 +130,10 @@ impl Function for BinaryCrossEntropy {
     }
 
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        const LEAST: f64 = 1e-12_f32 as f64; // PyTorch's constant, also for f64
+        const MIN_SLOPE: f64 = 1e-12_f32 as f64; // PyTorch's constant, also for f64
         let (x, y): (Tensor, Tensor) = (context.saved(0)?, context.saved(1)?);
         let for_x = || {
-            let slope = at_least(&x.neg()?.add_scalar(1.0)?.mul(&x)?, LEAST)?;
+            let slope = x.neg()?.add_scalar(1.0)?.mul(&x)?.clamp_min(MIN_SLOPE)?;
             grad.mul(&x.sub(&y)?.div(&slope)?)
         };
         let for_y = || {
@@ -272,7 +272,7 @@ impl MultiMarginLoss {
             return Err(wrong_shape(OP, "the target", target.shape(), &expected));
         }
         let right = input.gather(1, &target.unsqueeze(1)?)?;
-        let mut short = at_least(&input.sub(&right)?.add_scalar(self.margin)?, 0.0)?;
+        let mut short = input.sub(&right)?.add_scalar(self.margin)?.clamp_min(0.0)?;
         if self.p == 2 {
             short = short.mul(&short)?;
         }
@@ -336,7 +336,7 @@ impl MultiLabelMarginLoss {
         let label_of = one_hot_unchecked(&index, classes)?.to_float_of(input.dtype())?.mul(&is_label.unsqueeze(2)?)?;
         let others = label_of.sum(1)?.sign()?.neg()?.add_scalar(1.0)?; // 1 where a class is no label
         let scores = input.gather(1, &index)?;
-        let short = at_least(&input.unsqueeze(1)?.sub(&scores.unsqueeze(2)?)?.add_scalar(1.0)?, 0.0)?;
+        let short = input.unsqueeze(1)?.sub(&scores.unsqueeze(2)?)?.add_scalar(1.0)?.clamp_min(0.0)?;
         let counted = short.mul(&is_label.unsqueeze(2)?)?.mul(&others.unsqueeze(1)?)?;
         reduced(OP, counted.sum([1, 2])?.div_scalar(classes as f64)?, self.reduction)
     }
@@ -345,8 +345,8 @@ impl MultiLabelMarginLoss {
 /// 1 at the elements of each row that come before its first negative element, in the precision of `like`.
 fn before_the_first_negative(rows: &Tensor<Int>, like: &Tensor) -> Result<Tensor> {
     let columns = rows.dims()[1];
-    let place = Tensor::on(&rows.device()).arange(0_i64, columns as i64, 1)?;
-    let is_seen = place.unsqueeze(1)?.le(&place)?.to_float_of(DType::F32)?; // [from, to]: 1 where from ≤ to
+    let columns = Tensor::on(&rows.device()).arange(0_i64, columns as i64, 1)?;
+    let is_seen = columns.unsqueeze(1)?.le(&columns)?.to_float_of(DType::F32)?; // [from, to]: 1 where from ≤ to
     let is_negative = rows.lt(&Tensor::on(&rows.device()).full((), 0_i64)?)?.to_float_of(DType::F32)?;
     let n_negative = is_negative.matmul(&is_seen)?;
     n_negative.eq(&constant(&n_negative, 0.0)?)?.to_float_of(like.dtype())

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{self as tensor, DType, Int, Tensor, add_correct_, no_grad};
 
-use super::{Constants, Labels, check_counts, read, rows_of_scores};
+use super::{Constants, Labels, check_counts, ignore_text, read, rows_of_scores};
 use crate::{Buffer, Error, Module, Result};
 
 /// The share of samples whose label has the largest score, or one of the `k` largest.
@@ -32,7 +32,7 @@ pub struct Accuracy {
     #[module(skip)]
     ignore_index: Option<i64>,
     #[module(skip)]
-    places: Constants<Int>,
+    classes: Constants<Int>,
 }
 
 impl Accuracy {
@@ -42,7 +42,7 @@ impl Accuracy {
     /// [`Error::Tensor`] if two counts do not fit the memory budget.
     pub fn new() -> Result<Self> {
         let zero = || Tensor::full((), 0_i64).map(Buffer::new);
-        Ok(Self { correct: zero()?, total: zero()?, top_k: 1, ignore_index: None, places: Constants::new() })
+        Ok(Self { correct: zero()?, total: zero()?, top_k: 1, ignore_index: None, classes: Constants::new() })
     }
 
     /// Counts a sample as correct if its label is among the `k` largest scores; 1 by default.
@@ -80,8 +80,8 @@ impl Accuracy {
             let right = if k == 1 {
                 scores.argmax(-1)?.eq(&labels.labels)?.to_int()?
             } else {
-                let places = self.places.numbers_below(n_classes, &scores.device())?;
-                are_among_largest(&scores, &labels.labels, &places, k)?
+                let classes = self.classes.numbers_below(n_classes, &scores.device())?;
+                are_among_largest(&scores, &labels.labels, &classes, k)?
             };
             self.correct.add_(&labels.counted(right)?.sum(..)?)?;
             Ok(labels.add_count_to(&self.total)?)
@@ -107,8 +107,7 @@ impl Accuracy {
     }
 
     fn details(&self) -> String {
-        let ignored = self.ignore_index.map_or_else(String::new, |label| format!(", ignore_index={label}"));
-        format!("top_k={}{ignored}", self.top_k)
+        format!("top_k={}{}", self.top_k, ignore_text(self.ignore_index))
     }
 }
 
@@ -116,7 +115,7 @@ impl Accuracy {
 fn are_among_largest(
     scores: &Tensor,
     labels: &Tensor<Int>,
-    places: &Tensor<Int>,
+    classes: &Tensor<Int>,
     k: usize,
 ) -> tensor::Result<Tensor<Int>> {
     let labels = labels.unsqueeze(1)?;
@@ -124,8 +123,8 @@ fn are_among_largest(
     let number = |truth: Tensor<_>| truth.to_float_of(DType::F32);
     // Counts scores that are not larger. A comparison with NaN is false, so a NaN counts as larger.
     let smaller = number(scores.lt(&own)?)?;
-    let equal_and_not_before = (number(scores.eq(&own)?)? * number(places.ge(&labels)?)?)?;
+    let equal_and_not_before = (number(scores.eq(&own)?)? * number(classes.ge(&labels)?)?)?;
     let not_larger = (smaller + equal_and_not_before)?.sum_keepdim(1)?;
-    let enough = not_larger.gt(&not_larger.full_like((places.len() - k) as f64)?)?;
+    let enough = not_larger.gt(&not_larger.full_like((classes.len() - k) as f64)?)?;
     enough.to_int()?.reshape([-1])
 }

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{self as tensor, DType, Float, Int, Tensor, no_autocast, no_grad};
 
-use super::{Constants, Labels, check_counts, narrowed, one_hot, pieces, read, rows_of_scores};
+use super::{Constants, Labels, check_counts, ignore_text, narrowed, one_hot, pieces, read, rows_of_scores};
 use crate::{Buffer, Error, Module, Result};
 
 /// The area under the receiver operating characteristic: how likely it is that a sample of a class gets a higher
@@ -202,9 +202,8 @@ impl Auroc {
 
     fn details(&self) -> String {
         let (n_curves, n_thresholds) = (self.n_curves(), self.at_least.dims()[2]);
-        let ignored = self.ignore_index.map_or_else(String::new, |label| format!(", ignore_index={label}"));
         let classes = if n_curves == 1 { String::new() } else { format!("n_classes={n_curves}, ") };
-        format!("{classes}n_thresholds={n_thresholds}{ignored}")
+        format!("{classes}n_thresholds={n_thresholds}{}", ignore_text(self.ignore_index))
     }
 }
 

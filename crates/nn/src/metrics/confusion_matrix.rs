@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{self as tensor, Int, Tensor, no_autocast, no_grad};
 
-use super::{Constants, Labels, check_counts, narrowed, one_hot, pieces, read, rows_of_scores};
+use super::{Constants, Labels, check_counts, ignore_text, narrowed, one_hot, pieces, read, rows_of_scores};
 use crate::{Buffer, Error, Module, Result};
 
 /// How often each class was predicted for samples of each class.
@@ -99,9 +99,9 @@ impl ConfusionMatrix {
     /// As [`update`](Self::update).
     pub fn update_predictions(&self, predictions: &Tensor<Int>, labels: &Tensor<Int>) -> Result<()> {
         if predictions.dims() != labels.dims() {
-            let (found, given) = (predictions.shape(), labels.shape());
+            let (found, of_labels) = (predictions.shape(), labels.shape());
             return Err(Error::Argument(format!(
-                "ConfusionMatrix: predictions are {found}, and labels {given}; give a prediction for each label"
+                "ConfusionMatrix: predictions are {found}, and labels {of_labels}; give a prediction for each label"
             )));
         }
         no_grad(|| {
@@ -203,8 +203,7 @@ impl ConfusionMatrix {
     }
 
     fn details(&self) -> String {
-        let ignored = self.ignore_index.map_or_else(String::new, |label| format!(", ignore_index={label}"));
-        format!("n_classes={}{ignored}", self.n_classes())
+        format!("n_classes={}{}", self.n_classes(), ignore_text(self.ignore_index))
     }
 }
 

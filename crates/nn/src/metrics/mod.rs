@@ -56,12 +56,12 @@ impl<K: Kind> Constants<K> {
         device: &Device,
         make: impl FnOnce() -> tensor::Result<Tensor<K>>,
     ) -> tensor::Result<Tensor<K>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(numbers) = kept.as_ref().filter(|numbers| numbers.len() == n && numbers.device() == *device) {
+        let mut cached = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(numbers) = cached.as_ref().filter(|numbers| numbers.len() == n && numbers.device() == *device) {
             return Ok(numbers.clone());
         }
         let numbers = make()?.to(device)?;
-        *kept = Some(numbers.clone());
+        *cached = Some(numbers.clone());
         Ok(numbers)
     }
 }
@@ -112,9 +112,9 @@ fn rows_of_scores(metric: &str, scores: &Tensor, labels: &Tensor<Int>) -> Result
             Ok(scores.detach().reshape([labels.len() as isize, n_classes as isize])?)
         }
         _ => {
-            let (found, given) = (scores.shape(), labels.shape());
+            let (found, of_labels) = (scores.shape(), labels.shape());
             let fix = "give scores with the labels' dimensions and a last one for the classes";
-            Err(Error::Argument(format!("{metric}: scores are {found}, and labels {given}; {fix}")))
+            Err(Error::Argument(format!("{metric}: scores are {found}, and labels {of_labels}; {fix}")))
         }
     }
 }
@@ -136,6 +136,11 @@ fn narrowed<K: Kind>(tensor: &Tensor<K>, dim: isize, piece: &Range<usize>) -> te
 /// 1 at `[i, labels[i]]` and 0 elsewhere, `[n, classes]` of `f32`; no 1 in the row of a label that is not a class.
 fn one_hot(labels: &Tensor<Int>, classes: &Tensor<Int>) -> tensor::Result<Tensor> {
     labels.unsqueeze(1)?.eq(classes)?.to_float_of(DType::F32)
+}
+
+/// The ignored label as the metric prints it, if there is one.
+fn ignore_text(ignore_index: Option<i64>) -> String {
+    ignore_index.map_or_else(String::new, |label| format!(", ignore_index={label}"))
 }
 
 /// Reads a count, which waits for the device.

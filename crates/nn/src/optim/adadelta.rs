@@ -1,8 +1,8 @@
 //! [`Adadelta`]: steps in the units of the parameter.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
-use super::method::{Field, KEPT, Method};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdadeltaRule;
@@ -39,30 +39,17 @@ impl Adadelta {
         let rule = AdadeltaRule { rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false };
         Self::with(rule, lr, parameters)
     }
+}
 
+settings! { Adadelta
     /// The decay factor of the running mean squares, from 0 to 1; 0.9 by default.
-    #[must_use]
-    pub fn rho(self, rho: f64) -> Self {
-        self.set(|rule| rule.rho = rho)
-    }
-
+    rho: f64 => rho;
     /// Added to `u` and `v`, at least 0; 1e-6 by default. It sets the size of the first steps and keeps them finite.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        self.set(|rule| rule.eps = eps)
-    }
-
+    eps: f64 => eps;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|rule| rule.weight_decay = weight_decay)
-    }
-
+    weight_decay: f64 => weight_decay;
     /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|rule| rule.maximize = maximize)
-    }
+    maximize: bool => maximize;
 }
 
 optimizer! { Adadelta, AdadeltaRule }
@@ -82,7 +69,7 @@ impl Method for AdadeltaRule {
         show("maximize", Field::Flag(maximize));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("square_avg"), Some("acc_delta"), None]
     }
 

@@ -1,8 +1,8 @@
 //! [`Adagrad`]: steps divided by the root of the sum of all squares.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
-use super::method::{Field, KEPT, Method};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdagradRule;
@@ -40,36 +40,19 @@ impl Adagrad {
         let rule = AdagradRule { lr_decay: 0.0, eps: 1e-10, weight_decay: 0.0, maximize: false };
         Self::with(AdagradMethod { rule, start: 0.0 }, lr, parameters)
     }
+}
 
+settings! { Adagrad
     /// By how much the learning rate falls from step to step, at least 0; 0 by default.
-    #[must_use]
-    pub fn lr_decay(self, lr_decay: f64) -> Self {
-        self.set(|method| method.rule.lr_decay = lr_decay)
-    }
-
+    lr_decay: f64 => rule.lr_decay;
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-10 by default.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        self.set(|method| method.rule.eps = eps)
-    }
-
+    eps: f64 => rule.eps;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|method| method.rule.weight_decay = weight_decay)
-    }
-
+    weight_decay: f64 => rule.weight_decay;
     /// The initial value of the sums of squares, at least 0; 0 by default.
-    #[must_use]
-    pub fn initial_accumulator_value(self, initial_accumulator_value: f64) -> Self {
-        self.set(|method| method.start = initial_accumulator_value)
-    }
-
+    initial_accumulator_value: f64 => start;
     /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|method| method.rule.maximize = maximize)
-    }
+    maximize: bool => rule.maximize;
 }
 
 optimizer! { Adagrad, AdagradMethod }
@@ -98,7 +81,7 @@ impl Method for AdagradMethod {
         show("maximize", Field::Flag(maximize));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("sum"), None, None]
     }
 

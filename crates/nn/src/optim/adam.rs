@@ -5,8 +5,8 @@
 //! S. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", 2018, <https://arxiv.org/abs/1904.09237> (AMSGrad).
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
-use super::method::{Field, KEPT, Method};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdamRule;
@@ -23,11 +23,11 @@ macro_rules! adam {
         impl $name {
             /// The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8.
             pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
+                Self::of(listed(parameters), lr)
+            }
 
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+            /// The body of `new`, not generic, so that users' crates do not compile it again.
+            fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
                 let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, $weight_decay, $decoupled);
                 let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad: false, maximize: false };
                 Self::with(rule, lr, parameters)
@@ -39,30 +39,21 @@ macro_rules! adam {
                 self.set(|rule| rule.betas = [mean, square])
             }
 
-            /// Added to the divisor so that steps stay finite where gradients vanish, at least 0.
-            #[must_use]
-            pub fn eps(self, eps: f64) -> Self {
-                self.set(|rule| rule.eps = eps)
-            }
-
             #[doc = $decay_docs]
             #[must_use]
             pub fn weight_decay(self, weight_decay: f64) -> Self {
                 self.set(|rule| rule.weight_decay = weight_decay)
             }
+        }
 
+        settings! { $name
+            /// Added to the divisor so that steps stay finite where gradients vanish, at least 0.
+            eps: f64 => eps;
             /// Whether to divide by the root of the largest running mean square so far, as AMSGrad does; false by
             /// default.
-            #[must_use]
-            pub fn amsgrad(self, amsgrad: bool) -> Self {
-                self.set(|rule| rule.amsgrad = amsgrad)
-            }
-
+            amsgrad: bool => amsgrad;
             /// Whether to maximize instead of minimize; false by default.
-            #[must_use]
-            pub fn maximize(self, maximize: bool) -> Self {
-                self.set(|rule| rule.maximize = maximize)
-            }
+            maximize: bool => maximize;
         }
 
         optimizer! { $name, AdamRule }
@@ -122,7 +113,7 @@ impl Method for AdamRule {
         show("decoupled_weight_decay", Field::Fixed(*is_decoupled));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), Some("exp_avg_sq"), self.amsgrad.then_some("max_exp_avg_sq")]
     }
 

@@ -1,8 +1,8 @@
 //! [`Adamax`]: Adam with the largest gradient in place of the root mean square.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
-use super::method::{Field, KEPT, Method};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdamaxRule;
@@ -42,27 +42,18 @@ impl Adamax {
 
     /// The decay factors of the running mean and of the largest gradient, each in `0..1`; 0.9 and 0.999 by default.
     #[must_use]
-    pub fn betas(self, mean: f64, square: f64) -> Self {
-        self.set(|rule| rule.betas = [mean, square])
+    pub fn betas(self, mean: f64, largest: f64) -> Self {
+        self.set(|rule| rule.betas = [mean, largest])
     }
+}
 
+settings! { Adamax
     /// Added to `|g|` so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        self.set(|rule| rule.eps = eps)
-    }
-
+    eps: f64 => eps;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|rule| rule.weight_decay = weight_decay)
-    }
-
+    weight_decay: f64 => weight_decay;
     /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|rule| rule.maximize = maximize)
-    }
+    maximize: bool => maximize;
 }
 
 optimizer! { Adamax, AdamaxRule }
@@ -82,7 +73,7 @@ impl Method for AdamaxRule {
         show("maximize", Field::Flag(maximize));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), Some("exp_inf"), None]
     }
 

@@ -1,8 +1,8 @@
 //! [`Asgd`]: gradient descent that averages its parameters.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
-use super::method::{Field, KEPT, Method, Start};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Start};
 use super::state::{Clock, step_tensors};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::{AsgdRule, Rate};
@@ -40,36 +40,19 @@ impl Asgd {
         let rule = AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false };
         Self::with(rule, lr, parameters)
     }
+}
 
+settings! { Asgd
     /// The decay of the parameters, relative to `η`; 1e-4 by default.
-    #[must_use]
-    pub fn lambd(self, lambd: f64) -> Self {
-        self.set(|rule| rule.lambd = lambd)
-    }
-
+    lambd: f64 => lambd;
     /// The power with which `η` falls; 0.75 by default.
-    #[must_use]
-    pub fn alpha(self, alpha: f64) -> Self {
-        self.set(|rule| rule.alpha = alpha)
-    }
-
+    alpha: f64 => alpha;
     /// The step at which averaging begins; 1e6 by default.
-    #[must_use]
-    pub fn t0(self, t0: f64) -> Self {
-        self.set(|rule| rule.t0 = t0)
-    }
-
+    t0: f64 => t0;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|rule| rule.weight_decay = weight_decay)
-    }
-
+    weight_decay: f64 => weight_decay;
     /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|rule| rule.maximize = maximize)
-    }
+    maximize: bool => maximize;
 }
 
 optimizer! { Asgd, AsgdRule }
@@ -92,7 +75,7 @@ impl Method for AsgdRule {
         show("maximize", Field::Flag(maximize));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("ax"), None, None]
     }
 

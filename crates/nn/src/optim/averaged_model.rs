@@ -41,11 +41,11 @@ pub struct AveragedModel<M: Module> {
     /// The number of updates so far.
     pub n_averaged: Counter,
     #[module(skip)]
-    how: How,
+    averaging: Averaging,
 }
 
 /// How the averages are updated.
-struct How {
+struct Averaging {
     decay: Option<f64>,
     use_buffers: bool,
     rate: Rate, // not used by the rule, but every kernel takes a rate
@@ -58,25 +58,25 @@ impl<M: Module> AveragedModel<M> {
     /// # Errors
     /// [`Error::Tensor`] if a count does not fit the memory budget.
     pub fn new(module: M) -> Result<Self> {
-        let how = How { decay: None, use_buffers: false, rate: Rate::new(0.0) };
+        let averaging = Averaging { decay: None, use_buffers: false, rate: Rate::new(0.0) };
         let n_averaged = match module.parameters().first() {
             Some(parameter) => Module::to(Counter::new()?, &parameter.device())?,
             None => Counter::new()?,
         };
-        Ok(Self { module, n_averaged, how })
+        Ok(Self { module, n_averaged, averaging })
     }
 
     /// Takes an exponential moving average, which decays by the factor `decay`, from 0 to 1, in each update.
     #[must_use]
     pub fn ema(mut self, decay: f64) -> Self {
-        self.how.decay = Some(decay);
+        self.averaging.decay = Some(decay);
         self
     }
 
     /// Averages buffers of floats too.
     #[must_use]
     pub fn use_buffers(mut self, use_buffers: bool) -> Self {
-        self.how.use_buffers = use_buffers;
+        self.averaging.use_buffers = use_buffers;
         self
     }
 
@@ -87,9 +87,9 @@ impl<M: Module> AveragedModel<M> {
     /// is not from 0 to 1; [`Error::Tensor`] if there is not enough memory for copies between devices. Nothing is
     /// changed then.
     pub fn update_parameters<N: Module>(&self, model: &N) -> Result<()> {
-        let own = Weights { parameters: all(&self.module), buffers: self.module.named_buffers() };
-        let new = Weights { parameters: all(model), buffers: model.named_buffers() };
-        self.how.update(own, new, &self.n_averaged)
+        let averages = NamedTensors { parameters: named_tensors(&self.module), buffers: self.module.named_buffers() };
+        let new = NamedTensors { parameters: named_tensors(model), buffers: model.named_buffers() };
+        self.averaging.update(averages, new, &self.n_averaged)
     }
 }
 
@@ -99,7 +99,7 @@ impl<M: Module + Forward> Forward for AveragedModel<M> {
     }
 }
 
-fn all<M: Module>(model: &M) -> Vec<(String, AnyTensor)> {
+fn named_tensors<M: Module>(model: &M) -> Vec<(String, AnyTensor)> {
     let mut all = Vec::new();
     for (name, parameter) in model.named_parameters() {
         all.push((name, parameter.as_tensor().into()));
@@ -108,23 +108,23 @@ fn all<M: Module>(model: &M) -> Vec<(String, AnyTensor)> {
 }
 
 /// The tensors of a model, by name.
-struct Weights {
+struct NamedTensors {
     parameters: Vec<(String, AnyTensor)>,
     buffers: Vec<(String, AnyTensor)>,
 }
 
-impl How {
-    fn update(&self, own: Weights, new: Weights, count: &Counter) -> Result<()> {
+impl Averaging {
+    fn update(&self, averages: NamedTensors, new: NamedTensors, count: &Counter) -> Result<()> {
         if let Some(decay) = self.decay {
             super::groups::check((0.0..=1.0).contains(&decay), "AveragedModel", "decay", decay, "from 0 to 1")?;
         }
-        let mut pairs = paired("parameters", &own.parameters, &new.parameters)?;
-        let mut copied = paired("buffers", &own.buffers, &new.buffers)?;
+        let mut pairs = paired("parameters", &averages.parameters, &new.parameters)?;
+        let mut copied = paired("buffers", &averages.buffers, &new.buffers)?;
         if self.use_buffers {
-            pairs.extend(copied.extract_if(.., |(own, _)| own.dtype().is_float()));
+            pairs.extend(copied.extract_if(.., |(average, _)| average.dtype().is_float()));
         }
         no_grad(|| {
-            let tensors = pairs.into_iter().map(|(own, new)| averaged(own, new));
+            let tensors = pairs.into_iter().map(|(average, new)| averaged(average, new));
             let tensors = tensors.collect::<tensor::Result<Vec<_>>>()?;
             copy_all_(&copied)?; // all or none
             AverageRule { decay: self.decay }.step(tensors, count, &self.rate)
@@ -133,9 +133,9 @@ impl How {
     }
 }
 
-/// The tensors of a step that averages `new` into `own`.
-fn averaged(own: &AnyTensor, new: &AnyTensor) -> tensor::Result<StepTensors> {
-    let parameter = own.float()?;
+/// The tensors of a step that averages `new` into `average`.
+fn averaged(average: &AnyTensor, new: &AnyTensor) -> tensor::Result<StepTensors> {
+    let parameter = average.float()?;
     let grad = new.float()?.detach().to_dtype(parameter.dtype())?.to(&parameter.device())?;
     Ok(StepTensors { parameter, grad, half: None, kept: [None, None, None], clock: None, is_first: false })
 }
@@ -143,19 +143,20 @@ fn averaged(own: &AnyTensor, new: &AnyTensor) -> tensor::Result<StepTensors> {
 /// Pairs the tensors of both models by position, if their number and shapes are the same.
 fn paired<'a>(
     what: &str,
-    own: &'a [(String, AnyTensor)],
+    averages: &'a [(String, AnyTensor)],
     new: &'a [(String, AnyTensor)],
 ) -> Result<Vec<(&'a AnyTensor, &'a AnyTensor)>> {
     let fix = "average a model of the same structure";
-    if own.len() != new.len() {
-        let (n_own, n_new) = (own.len(), new.len());
-        let problem = format!("the averaged model has {n_own} {what}, but the model has {n_new}");
+    if averages.len() != new.len() {
+        let (n_averages, n_new) = (averages.len(), new.len());
+        let problem = format!("the averaged model has {n_averages} {what}, but the model has {n_new}");
         return Err(Error::Argument(format!("AveragedModel: {problem}; {fix}")));
     }
-    let pairs = own.iter().zip(new);
-    if let Some(((name, own), (other, new))) = pairs.clone().find(|((_, own), (_, new))| own.shape() != new.shape()) {
-        let problem = format!("`{name}` is {}, but the model's `{other}` is {}", own.shape(), new.shape());
+    let pairs = averages.iter().zip(new);
+    let misfit = pairs.clone().find(|((_, average), (_, new))| average.shape() != new.shape());
+    if let Some(((name, average), (other, new))) = misfit {
+        let problem = format!("`{name}` is {}, but the model's `{other}` is {}", average.shape(), new.shape());
         return Err(Error::Argument(format!("AveragedModel: {problem}; {fix}")));
     }
-    Ok(pairs.map(|((_, own), (_, new))| (own, new)).collect())
+    Ok(pairs.map(|((_, average), (_, new))| (average, new)).collect())
 }

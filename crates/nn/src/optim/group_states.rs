@@ -3,9 +3,9 @@
 //! The first pass reads everything and makes the tensors that each parameter needs, which may fail. The second pass
 //! changes the optimizer. It copies into tensors that the optimizer has already, since a captured step uses them.
 
-use super::groups::{Group, Groups, Slot, check, laid_as};
+use super::groups::{Group, Groups, Slot, check, in_layout_of};
 use super::master::{Master, is_half};
-use super::method::{Field, KEPT, Method, Methods, Start};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Methods, Start};
 use super::state::{Clock, MovedClocks, State};
 use super::{OptimizerState, ParamGroup, Setting};
 use crate::{Error, Result, StateDict};
@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 const MASTER: &str = "master_weight";
-pub(super) const LR: &str = "lr";
-pub(super) const INITIAL_LR: &str = "initial_lr";
+const LR: &str = "lr";
+const INITIAL_LR: &str = "initial_lr";
 /// PyTorch's settings that do not change what a step computes.
-pub(super) const HOW: [&str; 5] = ["foreach", "capturable", "differentiable", "fused", "param_names"];
+const IGNORED_SETTINGS: [&str; 5] = ["foreach", "capturable", "differentiable", "fused", "param_names"];
 
 impl Groups {
     pub(super) fn state_dict(&self, methods: &mut dyn Methods) -> Result<OptimizerState> {
@@ -30,27 +30,27 @@ impl Groups {
                 no_grad(|| insert(&mut dict.state, number, methods.of(i), slot))?;
                 number += 1;
             }
-            dict.param_groups
-                .push(ParamGroup { settings: settings(methods.of_mut(i), group), params: (first..number).collect() });
+            let settings = settings(group.lr.get(), group.initial_lr, |show| methods.of_mut(i).settings(show));
+            dict.param_groups.push(ParamGroup { settings, params: (first..number).collect() });
         }
         Ok(dict)
     }
 
     /// Loads settings into `methods`, which may be changed even if this fails.
     pub(super) fn load_state_dict(&mut self, dict: &OptimizerState, methods: &mut dyn Methods) -> Result<()> {
-        let (given, groups) = (dict.param_groups.len(), self.groups.len());
-        if given != groups {
+        let (saved, groups) = (dict.param_groups.len(), self.groups.len());
+        if saved != groups {
             let fix = "make the optimizer with the groups that it was saved with";
-            let problem = format!("it has {given} groups of parameters, but the optimizer has {groups}; {fix}");
+            let problem = format!("it has {saved} groups of parameters, but the optimizer has {groups}; {fix}");
             return Err(misfit(self.optimizer, &problem));
         }
         let _charged = Holder::OPTIMIZER_STATE.by_default();
         let mut entries = Entries::of(self.optimizer, &dict.state)?;
         let (mut read, mut moved) = (Vec::new(), MovedClocks::default());
-        for (i, (group, given)) in self.groups.iter_mut().zip(&dict.param_groups).enumerate() {
-            let rates = read_settings(self.optimizer, i, methods.of_mut(i), given)?;
+        for (i, (group, saved)) in self.groups.iter_mut().zip(&dict.param_groups).enumerate() {
+            let rates = read_group(self.optimizer, i, methods.of_mut(i), saved)?;
             let slots = no_grad(|| {
-                ReadSlot::of_group(self.optimizer, (i, group), methods.of(i), given, (&mut entries, &mut moved))
+                ReadSlot::of_group(self.optimizer, (i, group), methods.of(i), saved, (&mut entries, &mut moved))
             })?;
             read.push((rates, slots));
         }
@@ -77,16 +77,20 @@ fn misfit(optimizer: &str, problem: &str) -> Error {
     Error::Argument(format!("{optimizer}: the state dict does not fit, and nothing was loaded: {problem}"))
 }
 
-fn settings(method: &mut dyn Method, group: &Group) -> BTreeMap<String, Setting> {
-    let mut all = BTreeMap::from([(LR.to_owned(), Setting::Number(group.lr.get()))]);
-    all.extend(group.initial_lr.map(|lr| (INITIAL_LR.to_owned(), Setting::Number(lr))));
-    method.settings(&mut |name, field| {
+/// The function to which an optimizer passes its settings, by PyTorch's names.
+pub(super) type Show<'a> = &'a mut dyn FnMut(&'static str, Field<'_>);
+
+/// The settings of a group, by name.
+pub(super) fn settings(lr: f64, initial_lr: Option<f64>, show: impl FnOnce(Show<'_>)) -> BTreeMap<String, Setting> {
+    let mut all = BTreeMap::from([(LR.to_owned(), Setting::Number(lr))]);
+    all.extend(initial_lr.map(|lr| (INITIAL_LR.to_owned(), Setting::Number(lr))));
+    show(&mut |name, field| {
         let setting = match field {
             Field::Number(number) => Setting::Number(*number),
             Field::Numbers(numbers) => Setting::Numbers(numbers.to_vec()),
             Field::Integer(number) => Setting::Integer(*number),
             Field::Flag(flag) => Setting::Flag(*flag),
-            Field::Choice(place, names) => Setting::Text(names[*place].to_owned()),
+            Field::Choice(index, names) => Setting::Text(names[*index].to_owned()),
             Field::Fixed(flag) => Setting::Flag(flag),
         };
         all.insert(name.to_owned(), setting);
@@ -96,10 +100,10 @@ fn settings(method: &mut dyn Method, group: &Group) -> BTreeMap<String, Setting>
 
 /// Adds the state of a parameter.
 fn insert(dict: &mut StateDict, number: usize, method: &dyn Method, slot: &Slot) -> tensor::Result<()> {
-    let Some(State { kept, clock, .. }) = &slot.state else { return insert_master(dict, number, slot) };
-    for (name, kept) in method.kept().iter().zip(kept) {
-        if let (Some(name), Some(kept)) = (name, kept) {
-            dict.insert(format!("{number}.{name}"), kept);
+    let Some(State { tensors, clock, .. }) = &slot.state else { return insert_master(dict, number, slot) };
+    for (name, tensor) in method.state_names().iter().zip(tensors) {
+        if let (Some(name), Some(tensor)) = (name, tensor) {
+            dict.insert(format!("{number}.{name}"), tensor);
         }
     }
     if let Some(clock) = clock {
@@ -146,10 +150,10 @@ impl Entries {
 /// The state of a parameter after loading, in tensors that nothing else uses.
 #[derive(Default)]
 struct ReadSlot {
-    kept: [Option<Tensor>; KEPT],
+    tensors: [Option<Tensor>; MAX_STATE_TENSORS],
     clock: Option<Start>,
     master: Option<Tensor>,
-    is_there: bool,
+    has_state: bool,
 }
 
 /// The clocks of the parameters loaded so far, with their new numbers.
@@ -161,10 +165,10 @@ impl Clocks {
     /// The parameter's own clock, unless it was claimed with other numbers; else a claimed clock with these numbers,
     /// or a new one.
     fn of(&mut self, own: Option<Arc<Clock>>, start: Start, device: &tensor::Device) -> tensor::Result<Arc<Clock>> {
-        let has = |clock: &Arc<Clock>, at: &Start| clock.numbers.device() == *device && at.bits() == start.bits();
+        let is_same = |clock: &Arc<Clock>, at: &Start| clock.numbers.device() == *device && at.bits() == start.bits();
         if let Some(own) = own {
             match self.claimed.iter().find(|(clock, _)| Arc::ptr_eq(clock, &own)) {
-                Some((_, at)) if has(&own, at) => return Ok(own),
+                Some((_, at)) if is_same(&own, at) => return Ok(own),
                 Some(_) => {}
                 None => {
                     let numbers = Clock::of(start.as_slice(), device)?;
@@ -174,12 +178,12 @@ impl Clocks {
                 }
             }
         }
-        if let Some((clock, _)) = self.claimed.iter().find(|(clock, at)| has(clock, at)) {
+        if let Some((clock, _)) = self.claimed.iter().find(|(clock, at)| is_same(clock, at)) {
             return Ok(clock.clone());
         }
-        let made = Clock::of(start.as_slice(), device)?;
-        self.claimed.push((made.clone(), start));
-        Ok(made)
+        let new = Clock::of(start.as_slice(), device)?;
+        self.claimed.push((new.clone(), start));
+        Ok(new)
     }
 }
 
@@ -189,17 +193,17 @@ impl ReadSlot {
         optimizer: &str,
         (i, group): (usize, &mut Group),
         method: &dyn Method,
-        given: &ParamGroup,
+        saved: &ParamGroup,
         (entries, moved): (&mut Entries, &mut MovedClocks),
     ) -> Result<Vec<Self>> {
-        let (n_given, n_slots) = (given.params.len(), group.slots.len());
-        if n_given != n_slots {
+        let (n_saved, n_slots) = (saved.params.len(), group.slots.len());
+        if n_saved != n_slots {
             let fix = "make the optimizer with the parameters that it was saved with";
-            let problem = format!("group {i} has {n_given} parameters, but the optimizer's has {n_slots}; {fix}");
+            let problem = format!("group {i} has {n_saved} parameters, but the optimizer's has {n_slots}; {fix}");
             return Err(misfit(optimizer, &problem));
         }
         let mut slots = Vec::new();
-        for (slot, number) in group.slots.iter_mut().zip(&given.params) {
+        for (slot, number) in group.slots.iter_mut().zip(&saved.params) {
             slot.follow(moved)?;
             let own = entries.by_number.remove(number);
             slots.push(own.map_or(Ok(Self::default()), |own| Self::new(optimizer, *number, method, slot, own))?);
@@ -211,14 +215,14 @@ impl ReadSlot {
     fn load(self, slot: &mut Slot, clocks: &mut Clocks) -> tensor::Result<()> {
         match (&slot.master, self.master) {
             (Some(own), Some(read)) => own.weights.copy_(&read)?,
-            (Some(own), None) => own.weights.copy_(&laid_as(&slot.parameter, &slot.parameter.detach())?)?,
+            (Some(own), None) => own.weights.copy_(&in_layout_of(&slot.parameter, &slot.parameter.detach())?)?,
             (None, read) => slot.master = read.map(|weights| Master { weights }),
         }
-        let mut own = slot.state.take().unwrap_or(State { kept: Default::default(), clock: None, is_first: false });
-        if !self.is_there {
+        let mut own = slot.state.take().unwrap_or(State { tensors: Default::default(), clock: None, is_first: false });
+        if !self.has_state {
             return Ok(());
         }
-        for (own, read) in own.kept.iter_mut().zip(self.kept) {
+        for (own, read) in own.tensors.iter_mut().zip(self.tensors) {
             match (own.as_ref(), read) {
                 (Some(own), Some(read)) => own.copy_(&read)?,
                 (_, read) => *own = read,
@@ -237,24 +241,24 @@ impl ReadSlot {
         slot: &Slot,
         mut entries: HashMap<String, Tensor>,
     ) -> Result<Self> {
-        let mut read = Self { is_there: true, ..Self::default() };
+        let mut read = Self { has_state: true, ..Self::default() };
         if is_half(&slot.parameter) {
             let master = entries.remove(MASTER);
-            read.master = master.map(|master| own_copy(optimizer, number, MASTER, slot, &master)).transpose()?;
+            read.master = master.map(|master| converted_copy(optimizer, number, MASTER, slot, &master)).transpose()?;
         }
-        let (names, clock) = (method.kept(), method.clock());
+        let (names, clock) = (method.state_names(), method.clock());
         if read.master.is_some() && entries.is_empty() && names[0].is_none() && clock.is_empty() {
-            read.is_there = false; // the method keeps nothing but the weights
+            read.has_state = false; // the method keeps nothing but the weights
             return Ok(read);
         }
         let missing = |name: &str| {
             let fix = "give all entries of a parameter, or none";
             misfit(optimizer, &format!("it has no `{number}.{name}`; {fix}"))
         };
-        for (to, name) in read.kept.iter_mut().zip(names) {
+        for (to, name) in read.tensors.iter_mut().zip(names) {
             let Some(name) = name else { continue };
             let tensor = entries.remove(name).ok_or_else(|| missing(name))?;
-            *to = Some(own_copy(optimizer, number, name, slot, &tensor)?);
+            *to = Some(converted_copy(optimizer, number, name, slot, &tensor)?);
         }
         if !clock.is_empty() {
             let mut numbers = [0.0; 3];
@@ -274,7 +278,7 @@ impl ReadSlot {
 }
 
 /// A copy as the parameter needs it.
-fn own_copy(optimizer: &str, number: usize, name: &str, slot: &Slot, tensor: &Tensor) -> Result<Tensor> {
+fn converted_copy(optimizer: &str, number: usize, name: &str, slot: &Slot, tensor: &Tensor) -> Result<Tensor> {
     let parameter = slot.parameter.as_tensor();
     if tensor.shape() != parameter.shape() {
         let (given, wanted) = (tensor.shape(), parameter.shape());
@@ -284,48 +288,65 @@ fn own_copy(optimizer: &str, number: usize, name: &str, slot: &Slot, tensor: &Te
             &format!("{problem}; give the parameters in the order in which they were saved"),
         ));
     }
-    let laid = laid_as(parameter, tensor)?;
-    let own = laid.zeros_like()?;
-    own.copy_(&laid)?;
-    Ok(own)
+    let converted = in_layout_of(parameter, tensor)?;
+    let copy = converted.zeros_like()?;
+    copy.copy_(&converted)?;
+    Ok(copy)
 }
 
 /// The learning rates of a group after loading.
-struct Rates {
-    lr: f64,
-    initial_lr: Option<f64>,
+pub(super) struct Rates {
+    pub(super) lr: f64,
+    pub(super) initial_lr: Option<f64>,
 }
 
 /// Reads the settings of a group into `method`.
-fn read_settings(optimizer: &str, i: usize, method: &mut dyn Method, given: &ParamGroup) -> Result<Rates> {
-    let mut rest: BTreeMap<&str, &Setting> = given.settings.iter().map(|(name, setting)| (&**name, setting)).collect();
-    rest.retain(|name, _| !HOW.contains(name));
-    let (mut lr, mut initial_lr, mut wrong) = (0.0, 0.0, None);
-    read(&mut rest, LR, Field::Number(&mut lr), &mut wrong);
-    let has_initial = rest.contains_key(INITIAL_LR);
-    if has_initial {
-        read(&mut rest, INITIAL_LR, Field::Number(&mut initial_lr), &mut wrong);
-    }
-    method.settings(&mut |name, field| read(&mut rest, name, field, &mut wrong));
-    if let Some(wrong) = wrong {
-        return Err(misfit(optimizer, &format!("in group {i}, {wrong}")));
-    }
-    if let Some(other) = rest.keys().next() {
-        let fix = "remove it, or load into the optimizer that it was saved from";
-        return Err(misfit(
-            optimizer,
-            &format!("group {i} has the setting `{other}`, which the optimizer does not have; {fix}"),
-        ));
-    }
-    check(lr >= 0.0, optimizer, "lr", lr, "at least 0")?;
+fn read_group(optimizer: &str, i: usize, method: &mut dyn Method, saved: &ParamGroup) -> Result<Rates> {
+    let saved = saved.settings.iter().map(|(name, setting)| (&**name, setting)).collect();
+    let rates = read_settings(saved, |show| method.settings(show)).map_err(|problem| match problem {
+        Problem::Setting(problem) => misfit(optimizer, &format!("in group {i}, {problem}")),
+        Problem::Unknown(name) => {
+            let fix = "remove it, or load into the optimizer that it was saved from";
+            let problem = format!("group {i} has the setting `{name}`, which the optimizer does not have; {fix}");
+            misfit(optimizer, &problem)
+        }
+    })?;
+    check(rates.lr >= 0.0, optimizer, "lr", rates.lr, "at least 0")?;
     method.check()?;
-    Ok(Rates { lr, initial_lr: has_initial.then_some(initial_lr) })
+    Ok(rates)
+}
+
+/// Why settings cannot be read.
+pub(super) enum Problem {
+    /// A setting is missing or has a wrong value; says which.
+    Setting(String),
+    /// No setting has this name.
+    Unknown(String),
+}
+
+/// Reads the saved settings into the fields that the optimizer shows, and the learning rates.
+pub(super) fn read_settings(
+    mut saved: BTreeMap<&str, &Setting>,
+    show: impl FnOnce(Show<'_>),
+) -> std::result::Result<Rates, Problem> {
+    saved.retain(|name, _| !IGNORED_SETTINGS.contains(name));
+    let (mut lr, mut initial_lr, mut problem) = (0.0, 0.0, None);
+    read(&mut saved, LR, Field::Number(&mut lr), &mut problem);
+    let has_initial = saved.contains_key(INITIAL_LR);
+    if has_initial {
+        read(&mut saved, INITIAL_LR, Field::Number(&mut initial_lr), &mut problem);
+    }
+    show(&mut |name, field| read(&mut saved, name, field, &mut problem));
+    match (problem, saved.keys().next()) {
+        (Some(problem), _) => Err(Problem::Setting(problem)),
+        (None, Some(name)) => Err(Problem::Unknown((*name).to_owned())),
+        (None, None) => Ok(Rates { lr, initial_lr: has_initial.then_some(initial_lr) }),
+    }
 }
 
 /// Reads a setting into a field, or sets `wrong` to the problem. A missing flag is off, as in PyTorch's older files.
-pub(super) fn read(rest: &mut BTreeMap<&str, &Setting>, name: &str, field: Field<'_>, wrong: &mut Option<String>) {
-    let given = rest.remove(name);
-    match (field, given) {
+fn read(saved: &mut BTreeMap<&str, &Setting>, name: &str, field: Field<'_>, wrong: &mut Option<String>) {
+    match (field, saved.remove(name)) {
         (Field::Number(to), Some(Setting::Number(number))) => *to = *number,
         (Field::Number(to), Some(Setting::Integer(number))) => *to = *number as f64, // Python's `weight_decay=0`
         (Field::Numbers(to), Some(Setting::Numbers(numbers))) if numbers.len() == to.len() => {

@@ -76,8 +76,8 @@ impl Slot {
     pub(super) fn follow(&mut self, moved: &mut MovedClocks) -> tensor::Result<()> {
         let mut followed = self.parameter.clone();
         if followed.follow() {
-            let state = self.state.as_ref().map(|state| state.beside(&followed, moved)).transpose()?;
-            let master = Master::beside(&followed, self.weights())?;
+            let state = self.state.as_ref().map(|state| state.moved_to(&followed, moved)).transpose()?;
+            let master = Master::moved_to(&followed, self.weights())?;
             *self = Self { name: self.name.take(), parameter: followed, state, master };
         }
         Ok(())
@@ -143,7 +143,7 @@ impl Groups {
             slot.follow(&mut moved)?;
             Master::prepare(&mut slot.master, &slot.parameter)?;
         }
-        state::keep(methods, &mut self.groups)?;
+        state::allocate(methods, &mut self.groups)?;
         self.calls += 2; // one number for the clocks' update before the step, one for the update after it
         no_grad(|| {
             for (i, Group { slots, .. }) in self.groups.iter().enumerate() {
@@ -154,7 +154,7 @@ impl Groups {
                 state::each_clock(slots, self.calls + 1, |clock| methods.of(i).after(clock, lr))
             })
         })?;
-        self.groups.iter_mut().for_each(|group| state::begin(&mut group.slots));
+        self.groups.iter_mut().for_each(|group| state::record_step(&mut group.slots));
         Ok(())
     }
 
@@ -239,13 +239,13 @@ impl Groups {
 }
 
 /// The precision of the state of a parameter.
-fn dtype_beside(parameter: &Tensor) -> DType {
+fn state_dtype(parameter: &Tensor) -> DType {
     if parameter.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 /// The tensor on the parameter's device, in its memory order, and in the precision of its state.
-pub(super) fn laid_as(parameter: &Tensor, tensor: &Tensor) -> tensor::Result<Tensor> {
-    let moved = tensor.to_dtype(dtype_beside(parameter))?.to(&parameter.device())?;
+pub(super) fn in_layout_of(parameter: &Tensor, tensor: &Tensor) -> tensor::Result<Tensor> {
+    let moved = tensor.to_dtype(state_dtype(parameter))?.to(&parameter.device())?;
     if parameter.is_channels_last() { moved.channels_last() } else { moved.contiguous() }
 }
 
@@ -391,3 +391,18 @@ macro_rules! optimizer {
     };
 }
 pub(super) use optimizer;
+
+/// `settings! { Name docs setting: type => field; .. }`: the methods of an optimizer that change the settings of all
+/// groups. `field` is that of its method.
+macro_rules! settings {
+    ($name:ident $($(#[$docs:meta])* $setting:ident: $type:ty => $($field:ident).+;)+) => {
+        impl $name {$(
+            $(#[$docs])*
+            #[must_use]
+            pub fn $setting(self, $setting: $type) -> Self {
+                self.set(|method| method.$($field).+ = $setting)
+            }
+        )+}
+    };
+}
+pub(super) use settings;

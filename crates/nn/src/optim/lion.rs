@@ -1,8 +1,8 @@
 //! [`Lion`]: steps of the same size for all elements, in the direction of a running mean.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
-use super::method::{Field, KEPT, Method};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::LionRule;
@@ -41,23 +41,18 @@ impl Lion {
         Self::with(rule, lr, parameters)
     }
 
-    /// The weight of the running mean in the step, and its decay factor, each in `0..1`; 0.9 and 0.99 by default.
+    /// The weight of the running mean in the update, and its decay factor, each in `0..1`; 0.9 and 0.99 by default.
     #[must_use]
-    pub fn betas(self, mean: f64, square: f64) -> Self {
-        self.set(|rule| rule.betas = [mean, square])
+    pub fn betas(self, update: f64, mean: f64) -> Self {
+        self.set(|rule| rule.betas = [update, mean])
     }
+}
 
+settings! { Lion
     /// By how much parameters shrink in each step, relative to the learning rate, at least 0; 0 by default.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|rule| rule.weight_decay = weight_decay)
-    }
-
+    weight_decay: f64 => weight_decay;
     /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|rule| rule.maximize = maximize)
-    }
+    maximize: bool => maximize;
 }
 
 optimizer! { Lion, LionRule }
@@ -79,7 +74,7 @@ impl Method for LionRule {
         show("maximize", Field::Flag(maximize));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), None, None]
     }
 

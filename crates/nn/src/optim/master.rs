@@ -9,7 +9,7 @@
 //! such as loading a state dict. The step finds these elements by comparing, which works in captured steps too. An
 //! infinite element stays infinite, as in PyTorch, until something else changes it.
 
-use super::groups::laid_as;
+use super::groups::in_layout_of;
 use crate::Parameter;
 use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
 
@@ -21,24 +21,24 @@ pub(super) struct Master {
 impl Master {
     /// A master for a parameter that replaced one trained as `weights`. `None` if the parameter is not of half
     /// precision, or `weights` are.
-    pub(super) fn beside(parameter: &Parameter, weights: &Tensor) -> tensor::Result<Option<Self>> {
+    pub(super) fn moved_to(parameter: &Parameter, weights: &Tensor) -> tensor::Result<Option<Self>> {
         if !is_half(parameter) || is_half(weights) {
             return Ok(None);
         }
         no_grad(|| {
-            let laid = laid_as(parameter, &weights.detach())?;
-            // `laid` may be the replaced parameter itself, whose elements must not change: others may have handles of
+            let moved = in_layout_of(parameter, &weights.detach())?;
+            // `moved` may be the replaced parameter itself, whose elements must not change: others may have handles of
             // it.
-            let own = laid.zeros_like()?;
-            own.copy_(&laid)?;
-            Ok(Some(Self { weights: own }))
+            let copy = moved.zeros_like()?;
+            copy.copy_(&moved)?;
+            Ok(Some(Self { weights: copy }))
         })
     }
 
     /// Makes the master before the first step of a half-precision parameter, if it has a gradient.
     pub(super) fn prepare(master: &mut Option<Self>, parameter: &Parameter) -> tensor::Result<()> {
         if master.is_none() && is_half(parameter) && parameter.grad().is_some() {
-            *master = Some(Self { weights: no_grad(|| laid_as(parameter, &parameter.detach()))? });
+            *master = Some(Self { weights: no_grad(|| in_layout_of(parameter, &parameter.detach()))? });
         }
         Ok(())
     }

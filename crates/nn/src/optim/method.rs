@@ -7,7 +7,7 @@ use pagelock_tensor::optimizer_steps::Rate;
 use pagelock_tensor::{self as tensor};
 
 /// The most state tensors of a parameter.
-pub(super) const KEPT: usize = 3;
+pub(super) const MAX_STATE_TENSORS: usize = 3;
 
 /// The initial numbers of a clock, at most three.
 #[derive(Clone, Copy)]
@@ -17,10 +17,10 @@ pub(super) struct Start {
 }
 
 impl Start {
-    pub(super) fn new(begin: &[f64]) -> Self {
+    pub(super) fn new(start: &[f64]) -> Self {
         let mut numbers = [0.0; 3];
-        numbers[..begin.len()].copy_from_slice(begin);
-        Self { numbers, len: begin.len() }
+        numbers[..start.len()].copy_from_slice(start);
+        Self { numbers, len: start.len() }
     }
 
     pub(super) fn as_slice(&self) -> &[f64] {
@@ -61,7 +61,7 @@ pub(super) trait Method {
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>));
 
     /// The names of the state tensors of a parameter.
-    fn kept(&self) -> [Option<&'static str>; KEPT];
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS];
 
     /// The initial value of the elements of the state tensors.
     fn start(&self) -> f64 {

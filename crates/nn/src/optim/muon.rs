@@ -1,8 +1,8 @@
 //! [`Muon`]: steps along the orthogonal matrix nearest to the momentum.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, Slot, check, listed, optimizer};
-use super::method::{Field, KEPT, Method};
+use super::groups::{Group, Groups, NamedParameter, Slot, check, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method};
 use crate::{Error, Parameter, Result};
 use pagelock_tensor::optimizer_steps::{SgdRule, StepTensors};
 use pagelock_tensor::{self as tensor, DType, Tensor};
@@ -90,47 +90,26 @@ impl Muon {
         Self::with(method, lr, parameters)
     }
 
-    /// By how much parameters shrink in each step, relative to the learning rate, at least 0; 0.1 by default.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|method| method.descent.weight_decay = weight_decay)
-    }
-
-    /// The decay factor of the running mean of gradients, at least 0; 0.95 by default.
-    #[must_use]
-    pub fn momentum(self, momentum: f64) -> Self {
-        self.set(|method| method.momentum = momentum)
-    }
-
-    /// Whether to use Nesterov momentum; true by default.
-    #[must_use]
-    pub fn nesterov(self, nesterov: bool) -> Self {
-        self.set(|method| method.nesterov = nesterov)
-    }
-
-    /// `a`, `b` and `c` of the Newton-Schulz steps.
-    #[must_use]
-    pub fn ns_coefficients(self, ns_coefficients: [f64; 3]) -> Self {
-        self.set(|method| method.ns_coefficients = ns_coefficients)
-    }
-
-    /// The lower bound of the norm by which a direction is divided, at least 0; 1e-7 by default.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        self.set(|method| method.eps = eps)
-    }
-
     /// The number of Newton-Schulz steps, below 100; 5 by default.
     #[must_use]
     pub fn ns_steps(self, ns_steps: u32) -> Self {
         self.set(|method| method.ns_steps = ns_steps.into())
     }
+}
 
+settings! { Muon
+    /// By how much parameters shrink in each step, relative to the learning rate, at least 0; 0.1 by default.
+    weight_decay: f64 => descent.weight_decay;
+    /// The decay factor of the running mean of gradients, at least 0; 0.95 by default.
+    momentum: f64 => momentum;
+    /// Whether to use Nesterov momentum; true by default.
+    nesterov: bool => nesterov;
+    /// `a`, `b` and `c` of the Newton-Schulz steps.
+    ns_coefficients: [f64; 3] => ns_coefficients;
+    /// The lower bound of the norm by which a direction is divided, at least 0; 1e-7 by default.
+    eps: f64 => eps;
     /// The factor of the learning rate; [`AdjustLr::Original`] by default.
-    #[must_use]
-    pub fn adjust_lr(self, adjust_lr: AdjustLr) -> Self {
-        self.set(|method| method.adjust_lr = adjust_lr)
-    }
+    adjust_lr: AdjustLr => adjust_lr;
 }
 
 optimizer! { Muon, MuonMethod }
@@ -174,13 +153,13 @@ impl Method for MuonMethod {
         show("ns_coefficients", Field::Numbers(&mut self.ns_coefficients));
         show("eps", Field::Number(&mut self.eps));
         show("ns_steps", Field::Integer(&mut self.ns_steps));
-        let place = AdjustLr::ALL.iter().position(|(adjust, _)| *adjust == self.adjust_lr);
-        let mut place = place.unwrap_or_default();
-        show("adjust_lr_fn", Field::Choice(&mut place, &AdjustLr::ALL.map(|(_, name)| name)));
-        self.adjust_lr = AdjustLr::ALL[place].0;
+        let index = AdjustLr::ALL.iter().position(|(adjust, _)| *adjust == self.adjust_lr);
+        let mut index = index.unwrap_or_default();
+        show("adjust_lr_fn", Field::Choice(&mut index, &AdjustLr::ALL.map(|(_, name)| name)));
+        self.adjust_lr = AdjustLr::ALL[index].0;
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("momentum_buffer"), None, None]
     }
 
@@ -199,7 +178,7 @@ impl MuonMethod {
     /// The inputs of a parameter's step, if it has a gradient: plain descent with the orthogonal matrix as the
     /// gradient.
     fn tensors(&self, slot: &Slot) -> tensor::Result<Option<StepTensors>> {
-        let direction = slot.state.as_ref().and_then(|state| state.kept[0].as_ref());
+        let direction = slot.state.as_ref().and_then(|state| state.tensors[0].as_ref());
         let (Some(direction), Some(grad)) = (direction, slot.parameter.grad()) else { return Ok(None) };
         let wide = grad.to_dtype(direction.dtype())?;
         direction.lerp_(&wide, 1.0 - self.momentum)?;

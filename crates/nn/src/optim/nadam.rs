@@ -1,8 +1,8 @@
 //! [`NAdam`]: Adam with Nesterov momentum.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer};
-use super::method::{Field, KEPT, Method, Start};
+use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Start};
 use super::state::{Clock, step_tensors};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::NAdamRule;
@@ -54,38 +54,21 @@ impl NAdam {
     pub fn betas(self, mean: f64, square: f64) -> Self {
         self.set(|rule| rule.betas = [mean, square])
     }
+}
 
+settings! { NAdam
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        self.set(|rule| rule.eps = eps)
-    }
-
+    eps: f64 => eps;
     /// How much of each parameter is added to its gradient, or if decoupled, the factor of `lr` by which it shrinks,
     /// at least 0; 0 by default.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|rule| rule.weight_decay = weight_decay)
-    }
-
+    weight_decay: f64 => weight_decay;
     /// Whether to shrink parameters by the factor `1 − lr · weight_decay` instead of changing gradients; false by
     /// default.
-    #[must_use]
-    pub fn decoupled_weight_decay(self, decoupled_weight_decay: bool) -> Self {
-        self.set(|rule| rule.is_decoupled = decoupled_weight_decay)
-    }
-
+    decoupled_weight_decay: bool => is_decoupled;
     /// How fast the momenta `μₜ` rise, at least 0; 4e-3 by default.
-    #[must_use]
-    pub fn momentum_decay(self, momentum_decay: f64) -> Self {
-        self.set(|rule| rule.momentum_decay = momentum_decay)
-    }
-
+    momentum_decay: f64 => momentum_decay;
     /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|rule| rule.maximize = maximize)
-    }
+    maximize: bool => maximize;
 }
 
 optimizer! { NAdam, NAdamRule }
@@ -112,7 +95,7 @@ impl Method for NAdamRule {
         show("maximize", Field::Flag(maximize));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), Some("exp_avg_sq"), None]
     }
 

@@ -1,8 +1,8 @@
 //! [`RmsProp`]: steps divided by the root of a running mean of squares.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
-use super::method::{Field, KEPT, Method};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::RmsPropRule;
@@ -42,42 +42,21 @@ impl RmsProp {
             RmsPropRule { alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, maximize: false };
         Self::with(rule, lr, parameters)
     }
+}
 
+settings! { RmsProp
     /// The decay factor of the running mean square, at least 0; 0.99 by default.
-    #[must_use]
-    pub fn alpha(self, alpha: f64) -> Self {
-        self.set(|rule| rule.alpha = alpha)
-    }
-
+    alpha: f64 => alpha;
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        self.set(|rule| rule.eps = eps)
-    }
-
+    eps: f64 => eps;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|rule| rule.weight_decay = weight_decay)
-    }
-
+    weight_decay: f64 => weight_decay;
     /// The factor of the previous step's direction, at least 0; 0 by default.
-    #[must_use]
-    pub fn momentum(self, momentum: f64) -> Self {
-        self.set(|rule| rule.momentum = momentum)
-    }
-
+    momentum: f64 => momentum;
     /// Whether to divide by the standard deviation of gradients instead of their root mean square; false by default.
-    #[must_use]
-    pub fn centered(self, centered: bool) -> Self {
-        self.set(|rule| rule.centered = centered)
-    }
-
+    centered: bool => centered;
     /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|rule| rule.maximize = maximize)
-    }
+    maximize: bool => maximize;
 }
 
 optimizer! { RmsProp, RmsPropRule }
@@ -100,7 +79,7 @@ impl Method for RmsPropRule {
         show("maximize", Field::Flag(maximize));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         let momentum = (self.momentum > 0.0).then_some("momentum_buffer");
         [Some("square_avg"), self.centered.then_some("grad_avg"), momentum]
     }

@@ -1,8 +1,8 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer};
-use super::method::{Field, KEPT, Method};
+use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::SgdRule;
@@ -49,36 +49,19 @@ impl Sgd {
         };
         Self::with(rule, lr, parameters)
     }
+}
 
+settings! { Sgd
     /// The factor of the previous step's direction, at least 0; 0 by default.
-    #[must_use]
-    pub fn momentum(self, momentum: f64) -> Self {
-        self.set(|rule| rule.momentum = momentum)
-    }
-
+    momentum: f64 => momentum;
     /// The share by which new gradients are reduced in the momentum; 0 by default.
-    #[must_use]
-    pub fn dampening(self, dampening: f64) -> Self {
-        self.set(|rule| rule.dampening = dampening)
-    }
-
+    dampening: f64 => dampening;
     /// Whether to use Nesterov momentum, which needs a momentum above 0 and no dampening; false by default.
-    #[must_use]
-    pub fn nesterov(self, nesterov: bool) -> Self {
-        self.set(|rule| rule.nesterov = nesterov)
-    }
-
+    nesterov: bool => nesterov;
     /// How much of each parameter is added to its gradient, at least 0.
-    #[must_use]
-    pub fn weight_decay(self, weight_decay: f64) -> Self {
-        self.set(|rule| rule.weight_decay = weight_decay)
-    }
-
+    weight_decay: f64 => weight_decay;
     /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(self, maximize: bool) -> Self {
-        self.set(|rule| rule.maximize = maximize)
-    }
+    maximize: bool => maximize;
 }
 
 optimizer! { Sgd, SgdRule }
@@ -105,7 +88,7 @@ impl Method for SgdRule {
         show("maximize", Field::Flag(maximize));
     }
 
-    fn kept(&self) -> [Option<&'static str>; KEPT] {
+    fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [(self.momentum != 0.0).then_some("momentum_buffer"), None, None]
     }
 

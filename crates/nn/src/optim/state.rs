@@ -8,15 +8,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::groups::{Group, Slot, laid_as};
-use super::method::{KEPT, Method, Methods};
+use super::groups::{Group, Slot, in_layout_of};
+use super::method::{MAX_STATE_TENSORS, Method, Methods};
 use pagelock_tensor::optimizer_steps::{Rate, StepTensors};
 use pagelock_tensor::{self as tensor, Device, Tensor};
 
 /// The state of one parameter.
 pub(super) struct State {
-    /// Tensors of the parameter's shape, in the order of [`Method::kept`].
-    pub(super) kept: [Option<Tensor>; KEPT],
+    /// Tensors of the parameter's shape, in the order of [`Method::state_names`].
+    pub(super) tensors: [Option<Tensor>; MAX_STATE_TENSORS],
     /// `None` if the method has no clock.
     pub(super) clock: Option<Arc<Clock>>,
     /// Whether the next step is the first.
@@ -69,45 +69,45 @@ impl MovedClocks {
 impl State {
     /// The state for `parameter`: on its device, and in its memory order and precision. `moved` is for all parameters
     /// of an optimizer, so that a clock which they share stays shared.
-    pub(super) fn beside(&self, parameter: &Tensor, moved: &mut MovedClocks) -> tensor::Result<Self> {
+    pub(super) fn moved_to(&self, parameter: &Tensor, moved: &mut MovedClocks) -> tensor::Result<Self> {
         let clock = self.clock.as_ref().map(|clock| moved.on(clock, &parameter.device())).transpose()?;
-        let mut kept = [const { None }; KEPT];
-        for (to, from) in kept.iter_mut().zip(&self.kept) {
-            *to = from.as_ref().map(|from| laid_as(parameter, from)).transpose()?;
+        let mut tensors = [const { None }; MAX_STATE_TENSORS];
+        for (to, from) in tensors.iter_mut().zip(&self.tensors) {
+            *to = from.as_ref().map(|from| in_layout_of(parameter, from)).transpose()?;
         }
-        Ok(Self { kept, clock, is_first: self.is_first })
+        Ok(Self { tensors, clock, is_first: self.is_first })
     }
 }
 
 /// Allocates the state of every parameter that has a gradient. Groups share a clock that only counts steps.
-pub(super) fn keep(methods: &dyn Methods, groups: &mut [Group]) -> tensor::Result<()> {
-    let mut parted = Parted::from_resting(groups);
-    let mut beginners: Option<Arc<Clock>> = None;
+pub(super) fn allocate(methods: &dyn Methods, groups: &mut [Group]) -> tensor::Result<()> {
+    let mut split_clocks = SplitClocks::of_idle(groups);
+    let mut shared_clock: Option<Arc<Clock>> = None;
     for (i, Group { lr, slots, .. }) in groups.iter_mut().enumerate() {
         let method = methods.of(i);
-        let (names, start) = (method.kept(), method.clock_start(lr.get()));
+        let (names, start) = (method.state_names(), method.clock_start(lr.get()));
         if start.is_empty() && names.iter().all(Option::is_none) {
             continue;
         }
-        beginners = beginners.filter(|_| method.counts_only());
+        shared_clock = shared_clock.filter(|_| method.counts_only());
         for slot in slots.iter_mut().filter(|slot| slot.parameter.grad().is_some()) {
-            let Some(State { kept, clock, .. }) = &mut slot.state else {
+            let Some(State { tensors, clock, .. }) = &mut slot.state else {
                 let device = slot.parameter.device();
-                let mut clock = beginners.take().filter(|clock| clock.numbers.device() == device);
+                let mut clock = shared_clock.take().filter(|clock| clock.numbers.device() == device);
                 if clock.is_none() && !start.is_empty() {
                     clock = Some(Clock::of(start.as_slice(), &device)?);
                 }
-                beginners.clone_from(&clock);
-                let mut state = State { kept: [const { None }; KEPT], clock, is_first: true };
-                fill(method, names, &mut state.kept, slot.weights())?;
+                shared_clock.clone_from(&clock);
+                let mut state = State { tensors: [const { None }; MAX_STATE_TENSORS], clock, is_first: true };
+                allocate_missing(method, names, &mut state.tensors, slot.weights())?;
                 slot.state = Some(state);
                 continue;
             };
-            parted.leave(clock)?;
-            if kept.iter().zip(names).any(|(kept, name)| kept.is_none() && name.is_some()) {
-                let mut filled = kept.clone();
-                fill(method, names, &mut filled, slot.weights())?;
-                slot.state = slot.state.take().map(|state| State { kept: filled, ..state });
+            split_clocks.split(clock)?;
+            if tensors.iter().zip(names).any(|(tensor, name)| tensor.is_none() && name.is_some()) {
+                let mut filled = tensors.clone();
+                allocate_missing(method, names, &mut filled, slot.weights())?;
+                slot.state = slot.state.take().map(|state| State { tensors: filled, ..state });
             }
         }
     }
@@ -115,24 +115,24 @@ pub(super) fn keep(methods: &dyn Methods, groups: &mut [Group]) -> tensor::Resul
 }
 
 /// The clocks of parameters without a gradient, each with the copy for the parameters that have one, once it is made.
-struct Parted(Vec<(Arc<Clock>, Option<Arc<Clock>>)>);
+struct SplitClocks(Vec<(Arc<Clock>, Option<Arc<Clock>>)>);
 
-impl Parted {
-    fn from_resting(groups: &[Group]) -> Self {
-        let mut resting: Vec<(Arc<Clock>, Option<Arc<Clock>>)> = Vec::new();
+impl SplitClocks {
+    fn of_idle(groups: &[Group]) -> Self {
+        let mut idle: Vec<(Arc<Clock>, Option<Arc<Clock>>)> = Vec::new();
         let slots = groups.iter().flat_map(|group| &group.slots).filter(|slot| slot.parameter.grad().is_none());
         for clock in slots.filter_map(|slot| slot.state.as_ref()?.clock.as_ref()) {
-            if !resting.iter().any(|(other, _)| Arc::ptr_eq(clock, other)) {
-                resting.push((clock.clone(), None));
+            if !idle.iter().any(|(other, _)| Arc::ptr_eq(clock, other)) {
+                idle.push((clock.clone(), None));
             }
         }
-        Self(resting)
+        Self(idle)
     }
 
     /// Replaces the clock of a parameter with a gradient by a copy, if a parameter without one has it too.
-    fn leave(&mut self, clock: &mut Option<Arc<Clock>>) -> tensor::Result<()> {
+    fn split(&mut self, clock: &mut Option<Arc<Clock>>) -> tensor::Result<()> {
         let Some(clock) = clock else { return Ok(()) };
-        let Some((_, copy)) = self.0.iter_mut().find(|(resting, _)| Arc::ptr_eq(clock, resting)) else { return Ok(()) };
+        let Some((_, copy)) = self.0.iter_mut().find(|(idle, _)| Arc::ptr_eq(clock, idle)) else { return Ok(()) };
         let copied = match copy {
             Some(copied) => copied.clone(),
             None => Clock::new(clock.numbers.deep_clone()?),
@@ -144,14 +144,14 @@ impl Parted {
 }
 
 /// Allocates the named tensors that are missing.
-fn fill(
+fn allocate_missing(
     method: &dyn Method,
-    names: [Option<&'static str>; KEPT],
-    kept: &mut [Option<Tensor>; KEPT],
+    names: [Option<&'static str>; MAX_STATE_TENSORS],
+    tensors: &mut [Option<Tensor>; MAX_STATE_TENSORS],
     weights: &Tensor,
 ) -> tensor::Result<()> {
-    for (kept, _) in kept.iter_mut().zip(names).filter(|(kept, name)| kept.is_none() && name.is_some()) {
-        *kept = Some(weights.full_like(method.start())?);
+    for (tensor, _) in tensors.iter_mut().zip(names).filter(|(tensor, name)| tensor.is_none() && name.is_some()) {
+        *tensor = Some(weights.full_like(method.start())?);
     }
     Ok(())
 }
@@ -168,7 +168,7 @@ pub(super) fn each_clock(slots: &[Slot], call: u64, work: impl Fn(&Clock) -> ten
 }
 
 /// Records that the parameters with a gradient have taken a step.
-pub(super) fn begin(slots: &mut [Slot]) {
+pub(super) fn record_step(slots: &mut [Slot]) {
     for Slot { parameter, state, .. } in slots {
         if let Some(state) = state.as_mut().filter(|_| parameter.grad().is_some()) {
             state.is_first = false;
@@ -190,10 +190,10 @@ impl Slot {
     fn step_tensors(&self) -> Option<StepTensors> {
         let (parameter, half, grad) = (self.weights().clone(), self.half(), self.parameter.grad()?);
         let (kept, clock, is_first) = match &self.state {
-            Some(State { kept, clock, is_first }) => {
-                (kept.clone(), clock.as_ref().map(|clock| clock.numbers.clone()), *is_first)
+            Some(State { tensors, clock, is_first }) => {
+                (tensors.clone(), clock.as_ref().map(|clock| clock.numbers.clone()), *is_first)
             }
-            None => ([const { None }; KEPT], None, true),
+            None => ([const { None }; MAX_STATE_TENSORS], None, true),
         };
         Some(StepTensors { parameter, grad, half, kept, clock, is_first })
     }

@@ -43,18 +43,18 @@ impl PackedSequence {
     /// The packed position of each sequence, in the original order; `None` if they were not sorted.
     pub fn unsorted_indices(&self) -> Option<Vec<usize>> {
         let sorted = self.sorted_indices.as_ref()?;
-        let mut places = vec![0; sorted.len()];
-        sorted.iter().enumerate().for_each(|(now, &before)| places[before] = now);
-        Some(places)
+        let mut unsorted = vec![0; sorted.len()];
+        sorted.iter().enumerate().for_each(|(packed, &original)| unsorted[original] = packed);
+        Some(unsorted)
     }
 
     /// The length of each sequence, in the original order.
     pub fn lengths(&self) -> Vec<usize> {
-        let of = |now: usize| self.batch_sizes.iter().take_while(|&&size| size > now).count();
+        let length = |packed: usize| self.batch_sizes.iter().take_while(|&&size| size > packed).count();
         let batch = self.batch_sizes.first().copied().unwrap_or(0);
         match self.unsorted_indices() {
-            Some(places) => places.into_iter().map(of).collect(),
-            None => (0..batch).map(of).collect(),
+            Some(unsorted) => unsorted.into_iter().map(length).collect(),
+            None => (0..batch).map(length).collect(),
         }
     }
 
@@ -130,11 +130,11 @@ pub fn pack_padded_sequence(
     let longest = lengths.iter().copied().max().unwrap_or(0);
     let at_step = |step: usize| lengths.iter().filter(|&&length| length > step).count();
     let batch_sizes: Vec<usize> = (0..longest).map(at_step).collect();
-    let places = batch_sizes.iter().enumerate().flat_map(|(step, &size)| {
+    let indices = batch_sizes.iter().enumerate().flat_map(|(step, &size)| {
         order[..size].iter().map(move |&i| if batch_first { i * steps + step } else { step * batch + i })
     });
-    let places: Vec<usize> = places.collect();
-    let data = rows(&x.flatten(0, 1)?, 0, &places)?;
+    let indices: Vec<usize> = indices.collect();
+    let data = rows(&x.flatten(0, 1)?, 0, &indices)?;
     Ok(PackedSequence { data, batch_sizes, sorted_indices: (!enforce_sorted).then_some(order) })
 }
 
@@ -157,7 +157,7 @@ pub fn pad_packed_sequence(
     }
     let lengths = packed.lengths();
     let batch = lengths.len();
-    let now = packed.unsorted_indices().unwrap_or_else(|| (0..batch).collect());
+    let unsorted = packed.unsorted_indices().unwrap_or_else(|| (0..batch).collect());
     let starts: Vec<usize> = batch_sizes
         .iter()
         .scan(0, |start, size| {
@@ -166,19 +166,19 @@ pub fn pad_packed_sequence(
         })
         .collect();
     let n_rows = data.shape()[0];
-    let place = |step: usize, i: usize| if step < lengths[i] { starts[step] + now[i] } else { n_rows };
-    let places: Vec<usize> = match batch_first {
+    let index = |step: usize, i: usize| if step < lengths[i] { starts[step] + unsorted[i] } else { n_rows };
+    let indices: Vec<usize> = match batch_first {
         true => {
-            (0..batch).flat_map(|i| (0..steps).map(move |step| (step, i))).map(|(step, i)| place(step, i)).collect()
+            (0..batch).flat_map(|i| (0..steps).map(move |step| (step, i))).map(|(step, i)| index(step, i)).collect()
         }
         false => {
-            (0..steps).flat_map(|step| (0..batch).map(move |i| (step, i))).map(|(step, i)| place(step, i)).collect()
+            (0..steps).flat_map(|step| (0..batch).map(move |i| (step, i))).map(|(step, i)| index(step, i)).collect()
         }
     };
     let mut one = data.dims().to_vec();
     one[0] = 1;
     let padding = constant(data, padding_value)?.expand(&one[..])?;
-    let padded = rows(&Tensor::cat(&[data, &padding], 0)?, 0, &places)?;
+    let padded = rows(&Tensor::cat(&[data, &padding], 0)?, 0, &indices)?;
     let sizes = if batch_first { [batch, steps] } else { [steps, batch] };
     Ok((padded.unflatten(0, sizes)?, lengths))
 }

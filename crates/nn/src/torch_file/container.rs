@@ -1,4 +1,5 @@
-//! [`Opened`]: a file in one of PyTorch's three formats: the contents of its pickles, and the offsets of its storages.
+//! [`OpenedFile`]: a file in one of PyTorch's three formats: the contents of its pickles, and the offsets of its
+//! storages.
 //!
 //! ```text
 //! zip   NAME/data.pkl  NAME/byteorder  NAME/data/KEY …                               since PyTorch 1.6; no compression
@@ -16,13 +17,13 @@ use pagelock_tensor::CountedHeap;
 use zip::result::ZipError;
 use zip::{CompressionMethod, ZipArchive};
 
-use super::fault::{Fault, damaged, granted, refused};
+use super::fault::{Fault, charge, damaged, refused};
 use super::globals::{Elements, Global};
 use super::graph::{Graph, Id, Node, Numbered, StorageClaim, TensorClaim, too_many_dims};
 use super::pickle::{Text, Unpickler};
 
 /// A file of which only the pickles have been read.
-pub(super) struct Opened {
+pub(super) struct OpenedFile {
     pub(super) file: File,
     pub(super) graph: Graph,
     pub(super) root: Id,
@@ -30,13 +31,13 @@ pub(super) struct Opened {
     pub(super) storages: HashMap<Text, (u64, u64)>,
     pub(super) is_big_endian: bool,
     pub(super) len_bytes: u64,
-    _counted: CountedHeap,
+    _charged: CountedHeap,
 }
 
 /// The most memory that the directory of an archive takes, as a multiple of its length in the file.
-const PARSED: u64 = 24;
+const BYTES_PER_DIRECTORY_BYTE: u64 = 24;
 
-impl Opened {
+impl OpenedFile {
     pub(super) fn open(path: &Path) -> Result<Self, Fault> {
         let opened = open_regular(path);
         let (mut file, len_bytes) =
@@ -54,10 +55,10 @@ impl Opened {
     }
 
     fn zip(file: File, len_bytes: u64) -> Result<Self, Fault> {
-        let (reader, kept) = CountedReader::new(file.try_clone()?, PARSED);
+        let (reader, memory) = CountedReader::new(file.try_clone()?, BYTES_PER_DIRECTORY_BYTE);
         let mut archive = ZipArchive::new(BufReader::new(reader))
-            .map_err(|error| kept.take_refusal().map_or_else(|| of_zip(error), refused))?;
-        kept.is_read();
+            .map_err(|error| memory.take_refusal().map_or_else(|| zip_fault(error), refused))?;
+        memory.mark_read();
         let prefix = archive.name_for_index(0).and_then(Result::ok).map(|name| name.into_owned());
         let prefix = prefix.and_then(|name| Some(name.split_once('/')?.0.to_owned()));
         let prefix = prefix.ok_or_else(|| damaged("its directory lists no folder"))?;
@@ -65,9 +66,9 @@ impl Opened {
             let fix = "save a state dict: torch.save(model.state_dict(), path)";
             return Err(Fault::Unreadable(format!("it is a TorchScript program, not a file of weights; {fix}")));
         }
-        let (start, len) = part(&mut archive, &format!("{prefix}/data.pkl"))?
+        let (start, len) = member_extent(&mut archive, &format!("{prefix}/data.pkl"))?
             .ok_or_else(|| damaged(format!("it has no `{prefix}/data.pkl`")))?;
-        let is_big_endian = match part(&mut archive, &format!("{prefix}/byteorder"))? {
+        let is_big_endian = match member_extent(&mut archive, &format!("{prefix}/byteorder"))? {
             Some((start, len)) => is_big_endian(&text_at(&file, start, len)?)?,
             None => false,
         };
@@ -77,11 +78,11 @@ impl Opened {
             if storages.contains_key(key) {
                 continue;
             }
-            let found = part(&mut archive, &format!("{prefix}/data/{key}"))?;
+            let found = member_extent(&mut archive, &format!("{prefix}/data/{key}"))?;
             storages.insert(key.clone(), found.ok_or_else(|| damaged(format!("storage `{key}` is missing")))?);
         }
-        let counted = granted(storages.len() * STORAGE_BYTES)?;
-        Ok(Self { file, graph, root, storages, is_big_endian, len_bytes, _counted: counted })
+        let charged = charge(storages.len() * STORAGE_BYTES)?;
+        Ok(Self { file, graph, root, storages, is_big_endian, len_bytes, _charged: charged })
     }
 
     fn row(file: File, len_bytes: u64) -> Result<Self, Fault> {
@@ -95,16 +96,16 @@ impl Opened {
         let (root, keys) = (pickles.load()?, pickles.load()?);
         let sizes: HashMap<Text, u64> = pickles.graph.element_sizes();
         let keys = pickles.graph.sequence(keys)?.to_vec();
-        let counted = granted(keys.len() * STORAGE_BYTES)?;
+        let charged = charge(keys.len() * STORAGE_BYTES)?;
         let mut storages = HashMap::new();
         for key in keys {
             let key = pickles.graph.text(key)?;
             let &size = sizes.get(&key).ok_or_else(|| damaged(format!("nothing uses storage `{key}`")))?;
-            let place = elements(&mut pickles, size)?;
-            storages.insert(key, place);
+            let extent = skip_elements(&mut pickles, size)?;
+            storages.insert(key, extent);
         }
         let graph = std::mem::take(&mut pickles.graph);
-        Ok(Self { file, graph, root, storages, is_big_endian: false, len_bytes, _counted: counted })
+        Ok(Self { file, graph, root, storages, is_big_endian: false, len_bytes, _charged: charged })
     }
 
     fn tar(file: File, len_bytes: u64) -> Result<Self, Fault> {
@@ -128,8 +129,8 @@ impl Opened {
         let mut pickles = Unpickler::new(&mut source, len, graph);
         let root = pickles.load()?;
         let (graph, storages) = (std::mem::take(&mut pickles.graph), parts.storages);
-        let counted = granted(storages.len() * STORAGE_BYTES)?;
-        Ok(Self { file, graph, root, storages, is_big_endian: false, len_bytes, _counted: counted })
+        let charged = charge(storages.len() * STORAGE_BYTES)?;
+        Ok(Self { file, graph, root, storages, is_big_endian: false, len_bytes, _charged: charged })
     }
 }
 
@@ -163,7 +164,7 @@ fn pickle_at(file: &File, start: u64, len: u64) -> Result<(Graph, Id), Fault> {
 
 /// Reads a count from a row of pickles and skips that many elements of `size` bytes. Returns their offset and their
 /// length in bytes.
-fn elements(pickles: &mut Unpickler<'_>, size: u64) -> Result<(u64, u64), Fault> {
+fn skip_elements(pickles: &mut Unpickler<'_>, size: u64) -> Result<(u64, u64), Fault> {
     let count = i64::from_le_bytes(pickles.bytes()?);
     let len = u64::try_from(count).ok().and_then(|count| count.checked_mul(size));
     let len = len.ok_or_else(|| damaged(format!("a storage claims {count} elements")))?;
@@ -187,9 +188,12 @@ fn is_big_endian(order: &str) -> Result<bool, Fault> {
 }
 
 /// The offset and the length of an uncompressed member in the file.
-fn part(archive: &mut ZipArchive<BufReader<CountedReader<File>>>, name: &str) -> Result<Option<(u64, u64)>, Fault> {
+fn member_extent(
+    archive: &mut ZipArchive<BufReader<CountedReader<File>>>,
+    name: &str,
+) -> Result<Option<(u64, u64)>, Fault> {
     let Some(index) = archive.index_for_name_raw(name.as_bytes()) else { return Ok(None) };
-    let member = archive.by_index(index).map_err(of_zip)?;
+    let member = archive.by_index(index).map_err(zip_fault)?;
     if member.compression() != CompressionMethod::Stored || member.encrypted() {
         let fix = "write it again with torch.save";
         return Err(Fault::Unreadable(format!("`{name}` is compressed or encrypted; {fix}")));
@@ -198,7 +202,7 @@ fn part(archive: &mut ZipArchive<BufReader<CountedReader<File>>>, name: &str) ->
     Ok(Some((start, member.size())))
 }
 
-fn of_zip(error: ZipError) -> Fault {
+fn zip_fault(error: ZipError) -> Fault {
     match error {
         ZipError::Io(source) if source.raw_os_error().is_some() => Fault::Io(source),
         error => damaged(error.to_string()),
@@ -210,7 +214,7 @@ fn of_zip(error: ZipError) -> Fault {
 struct TarParts {
     numbered: HashMap<i64, Numbered>,
     storages: HashMap<Text, (u64, u64)>,
-    counted: Vec<CountedHeap>,
+    charged: Vec<CountedHeap>,
 }
 
 impl TarParts {
@@ -223,14 +227,14 @@ impl TarParts {
             let graph = &pickles.graph;
             let [key, _, class] = graph.sequence(claim)?[..] else { return Err(damaged("an entry is not a storage")) };
             let (key, number) = (graph.text(key)?, graph.number(key));
-            let &Node::Global(Global::Storage(of)) = graph.node(class) else {
+            let &Node::Global(Global::Storage(elements)) = graph.node(class) else {
                 return Err(damaged(format!("storage `{key}` has no type")));
             };
-            let size = size_of_elements(of).ok_or_else(|| unknown(of))?;
-            let (at, len_bytes) = elements(&mut pickles, size)?;
+            let size = size_of_elements(elements).ok_or_else(|| unsupported_elements(elements))?;
+            let (at, len_bytes) = skip_elements(&mut pickles, size)?;
             let len = len_bytes / size;
             self.storages.insert(key.clone(), (start + at, len_bytes));
-            self.note(number, Numbered::Storage(StorageClaim { key, elements: of, len, start: 0, part_len: len }))?;
+            self.add_numbered(number, Numbered::Storage(StorageClaim { key, elements, len, start: 0, part_len: len }))?;
         }
         let views = pickles.load()?;
         let graph = &pickles.graph;
@@ -245,7 +249,7 @@ impl TarParts {
                 return Err(damaged("a view extends beyond its storage"));
             }
             let claim = StorageClaim { start: from, part_len, ..root.clone() };
-            self.note(graph.number(target), Numbered::Storage(claim))?;
+            self.add_numbered(graph.number(target), Numbered::Storage(claim))?;
         }
         Ok(())
     }
@@ -273,14 +277,14 @@ impl TarParts {
                 || (0..rank).map(|_| Ok(u64::from_le_bytes(pickles.bytes()?))).collect::<Result<_, Fault>>();
             let (shape, strides) = (sizes()?, sizes()?);
             let (offset, elements) = (u64::from_le_bytes(pickles.bytes()?), storage.elements);
-            self.note(key, Numbered::Tensor(TensorClaim { storage, elements, offset, shape, strides }))?;
+            self.add_numbered(key, Numbered::Tensor(TensorClaim { storage, elements, offset, shape, strides }))?;
         }
         Ok(())
     }
 
-    fn note(&mut self, number: Option<i64>, what: Numbered) -> Result<(), Fault> {
-        self.counted.push(granted(2 * STORAGE_BYTES)?);
-        self.numbered.insert(number.ok_or_else(|| damaged("an entry has no number"))?, what);
+    fn add_numbered(&mut self, number: Option<i64>, object: Numbered) -> Result<(), Fault> {
+        self.charged.push(charge(2 * STORAGE_BYTES)?);
+        self.numbered.insert(number.ok_or_else(|| damaged("an entry has no number"))?, object);
         Ok(())
     }
 }
@@ -294,7 +298,7 @@ pub(super) fn size_of_elements(elements: Elements) -> Option<u64> {
     }
 }
 
-pub(super) fn unknown(elements: Elements) -> Fault {
+pub(super) fn unsupported_elements(elements: Elements) -> Fault {
     let name = if let Elements::Unknown(name) = elements { name } else { "bytes" };
     Fault::Unreadable(format!(
         "it has elements of {name}, which no tensor can hold; convert them to float64, float32, float16, bfloat16, \

@@ -121,11 +121,11 @@ impl Graph {
         else {
             return Err(damaged("a pickle calls something that is not a function, or passes no arguments"));
         };
-        self.made(*function, arguments, false)
+        self.call_global(*function, arguments, false)
     }
 
-    fn made(&self, function: Global, arguments: &[Id], is_inner: bool) -> Result<Node, Fault> {
-        let unlike = || damaged(format!("`{function:?}` is called with arguments that it does not take"));
+    fn call_global(&self, function: Global, arguments: &[Id], is_inner: bool) -> Result<Node, Fault> {
+        let wrong_arguments = || damaged(format!("`{function:?}` is called with arguments that it does not take"));
         match (function, arguments) {
             (Global::OrderedDict | Global::Counter, []) => Ok(Node::Dict(Vec::new())),
             (Global::OrderedDict | Global::Counter, [from]) => self.dict_of(*from),
@@ -136,11 +136,11 @@ impl Graph {
             (Global::Device, [kind, number]) => {
                 Ok(Node::Text(format!("{}:{}", self.text(*kind)?, self.size(*number)?).into()))
             }
-            (Global::Encode, [text, _]) => self.encoded(*text),
+            (Global::Encode, [text, _]) => self.encode_latin1(*text),
             (Global::ByteArray, []) => Ok(Node::Bytes(Box::default())),
             (Global::ByteArray, [bytes]) => match self.node(*bytes) {
                 Node::Bytes(bytes) => Ok(Node::Bytes(bytes.clone())),
-                _ => Err(unlike()),
+                _ => Err(wrong_arguments()),
             },
             (Global::RebuildTensor, [storage, offset, shape, strides])
             | (Global::RebuildTensorV2, [storage, offset, shape, strides, ..]) => {
@@ -152,16 +152,18 @@ impl Graph {
             (Global::Parameter | Global::RebuildParameter | Global::RebuildParameterWithState, [tensor, ..]) => {
                 match self.node(*tensor) {
                     Node::Tensor(claim) => Ok(Node::Tensor(claim.clone())),
-                    _ => Err(unlike()),
+                    _ => Err(wrong_arguments()),
                 }
             }
             (Global::RebuildFromType, [function, _, arguments, _]) if !is_inner => {
                 match (self.node(*function), self.node(*arguments)) {
-                    (Node::Global(function), Node::Sequence(_, arguments)) => self.made(*function, arguments, true),
-                    _ => Err(unlike()),
+                    (Node::Global(function), Node::Sequence(_, arguments)) => {
+                        self.call_global(*function, arguments, true)
+                    }
+                    _ => Err(wrong_arguments()),
                 }
             }
-            _ => Err(unlike()),
+            _ => Err(wrong_arguments()),
         }
     }
 
@@ -245,7 +247,7 @@ impl Graph {
     }
 
     /// Bytes, which protocol 2 writes as a Latin-1 text.
-    fn encoded(&self, text: Id) -> Result<Node, Fault> {
+    fn encode_latin1(&self, text: Id) -> Result<Node, Fault> {
         let bytes: Result<Box<[u8]>, _> =
             self.text(text)?.chars().map(|letter| u8::try_from(u32::from(letter))).collect();
         Ok(Node::Bytes(bytes.map_err(|_| damaged("a character is above U+00FF"))?))

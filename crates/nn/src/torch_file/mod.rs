@@ -26,8 +26,10 @@ use std::path::Path;
 pub use self::value::TorchValue;
 use crate::{Error, Result, StateDict};
 
+/// The deepest nesting of values, in reading and in writing.
+const MAX_DEPTH: usize = 100;
 /// The names under which programs store a model's state dict in a checkpoint.
-const USUAL: [&str; 4] = ["state_dict", "model_state_dict", "model", "module"];
+const USUAL_NAMES: [&str; 4] = ["state_dict", "model_state_dict", "model", "module"];
 
 /// Reads a state dict from a file that `torch.save` wrote, by the rules of [`TorchValue::load`]. If the file is a
 /// checkpoint, it takes the first state dict among the entries `state_dict`, `model_state_dict`, `model` and
@@ -57,7 +59,7 @@ fn load(path: &Path) -> Result<StateDict> {
     if value.is_state_dict() {
         return value.to_state_dict();
     }
-    match USUAL.iter().find_map(|name| value.get(name).filter(|found| found.is_state_dict())) {
+    match USUAL_NAMES.iter().find_map(|name| value.get(name).filter(|found| found.is_state_dict())) {
         Some(found) => found.to_state_dict(),
         None => Err(Error::Argument(format!(
             "{} has no state dict under a usual name; it has {}: take it from `TorchValue::load`",

@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use pagelock_tensor::CountedHeap;
 
-use super::fault::{Fault, damaged, granted, reserve};
+use super::fault::{Fault, charge, damaged, reserve};
 use super::globals::Global;
 use super::graph::{Graph, Id, Node, Sequence, TensorClaim};
 
 /// The bytes of a node in the graph, on the stack and in the memo.
 const NODE_BYTES: usize = 2 * (size_of::<Node>() + 4 * size_of::<Id>()) + size_of::<TensorClaim>();
 /// The number of nodes for which memory is reserved at a time.
-const STEP: usize = 4_096;
+const NODES_PER_CHARGE: usize = 4_096;
 
 /// Reads one pickle after another.
 pub(super) struct Unpickler<'a> {
@@ -31,14 +31,14 @@ pub(super) struct Unpickler<'a> {
     stack: Vec<Id>,
     marks: Vec<usize>, // the stack's length at each mark
     memo: HashMap<u32, Id>,
-    counted: Vec<CountedHeap>,
+    charged: Vec<CountedHeap>,
     copied: u64, // bytes that calls copied from their arguments
 }
 
 impl<'a> Unpickler<'a> {
     pub(super) fn new(source: &'a mut dyn Read, end: u64, graph: Graph) -> Self {
-        let (stack, marks, memo, counted) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
-        Self { source, at: 0, end, graph, stack, marks, memo, counted, copied: 0 }
+        let (stack, marks, memo, charged) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
+        Self { source, at: 0, end, graph, stack, marks, memo, charged, copied: 0 }
     }
 
     /// The number of bytes read so far.
@@ -55,11 +55,11 @@ impl<'a> Unpickler<'a> {
             if let Some(result) = self.instruction()? {
                 return Ok(result);
             }
-            if self.graph.len() + self.marks.len() >= self.counted.len() * STEP {
-                if self.graph.len() >= Id::MAX as usize - STEP {
+            if self.graph.len() + self.marks.len() >= self.charged.len() * NODES_PER_CHARGE {
+                if self.graph.len() >= Id::MAX as usize - NODES_PER_CHARGE {
                     return Err(damaged("a pickle has more than 4 billion values"));
                 }
-                self.counted.push(granted(STEP * NODE_BYTES)?);
+                self.charged.push(charge(NODES_PER_CHARGE * NODE_BYTES)?);
             }
         }
     }
@@ -74,9 +74,9 @@ impl<'a> Unpickler<'a> {
             b'c' => self.global()?,
             b'R' | b'\x81' => {
                 let (arguments, function) = (self.pop()?, self.pop()?);
-                let made = self.graph.call(function, arguments)?;
-                self.pay(made.copied_bytes())?;
-                self.push(made);
+                let node = self.graph.call(function, arguments)?;
+                self.check_growth(node.copied_bytes())?;
+                self.push(node);
             }
             b'b' => {
                 let (state, object) = (self.pop()?, self.pop()?);
@@ -85,15 +85,15 @@ impl<'a> Unpickler<'a> {
             }
             b'Q' => {
                 let id = self.pop()?;
-                let made = self.graph.persistent(id)?;
-                self.push(made);
+                let node = self.graph.persistent(id)?;
+                self.push(node);
             }
             b'q' | b'r' => self.put(code == b'r')?,
             b'h' | b'j' => self.get(code == b'j')?,
-            b'a' | b'e' | b's' | b'u' => self.fill(code)?,
+            b'a' | b'e' | b's' | b'u' => self.append_items(code)?,
             b't' | b'\x85' | b'\x86' | b'\x87' => self.tuple(code)?,
             _ => {
-                let node = self.plain(code)?;
+                let node = self.literal(code)?;
                 self.push(node);
             }
         }
@@ -102,15 +102,15 @@ impl<'a> Unpickler<'a> {
 
     /// Limits the bytes that calls copy to a multiple of the bytes read, since calls can copy shared arguments again
     /// and again.
-    fn pay(&mut self, copied: u64) -> Result<(), Fault> {
+    fn check_growth(&mut self, copied: u64) -> Result<(), Fault> {
         const MAX_COPIED: u64 = 8;
         self.copied += copied;
-        let is_little = self.copied <= MAX_COPIED * self.at + (64 << 10);
-        if is_little { Ok(()) } else { Err(damaged("a pickle copies shared values too often")) }
+        let is_within_limit = self.copied <= MAX_COPIED * self.at + (64 << 10);
+        if is_within_limit { Ok(()) } else { Err(damaged("a pickle copies shared values too often")) }
     }
 
     /// A value that follows its instruction in the pickle.
-    fn plain(&mut self, code: u8) -> Result<Node, Fault> {
+    fn literal(&mut self, code: u8) -> Result<Node, Fault> {
         Ok(match code {
             b'N' => Node::None,
             b'\x88' => Node::Bool(true),
@@ -163,12 +163,12 @@ impl<'a> Unpickler<'a> {
     }
 
     fn line(&mut self) -> Result<String, Fault> {
-        const LONGEST: usize = 1_000; // of a name
+        const MAX_LEN: usize = 1_000; // of a name
         let mut line = Vec::new();
         loop {
             match self.bytes()? {
                 [b'\n'] => return String::from_utf8(line).map_err(|_| damaged("a name is not UTF-8")),
-                [_] if line.len() == LONGEST => return Err(damaged("a name does not end")),
+                [_] if line.len() == MAX_LEN => return Err(damaged("a name does not end")),
                 [byte] => line.push(byte),
             }
         }
@@ -176,7 +176,7 @@ impl<'a> Unpickler<'a> {
 
     fn put(&mut self, is_long: bool) -> Result<(), Fault> {
         let number = self.number(is_long)?;
-        let &top = self.stack.last().ok_or_else(empty)?;
+        let &top = self.stack.last().ok_or_else(stack_underflow)?;
         self.memo.insert(number, top);
         Ok(())
     }
@@ -188,8 +188,8 @@ impl<'a> Unpickler<'a> {
             .get(&number)
             .ok_or_else(|| damaged(format!("a pickle reads memo {number}, which it never wrote")))?;
         self.stack.push(*known);
-        if self.stack.len() > self.graph.len() + self.counted.len() * STEP {
-            self.counted.push(granted(STEP * NODE_BYTES)?); // the stack can grow without new nodes
+        if self.stack.len() > self.graph.len() + self.charged.len() * NODES_PER_CHARGE {
+            self.charged.push(charge(NODES_PER_CHARGE * NODE_BYTES)?); // the stack can grow without new nodes
         }
         Ok(())
     }
@@ -199,7 +199,7 @@ impl<'a> Unpickler<'a> {
     }
 
     /// Moves the top of the stack into the list or dict below it.
-    fn fill(&mut self, code: u8) -> Result<(), Fault> {
+    fn append_items(&mut self, code: u8) -> Result<(), Fault> {
         let items = match code {
             b'a' => vec![self.pop()?],
             b's' => {
@@ -208,7 +208,7 @@ impl<'a> Unpickler<'a> {
             }
             _ => self.pop_mark()?,
         };
-        let &target = self.stack.last().filter(|_| self.is_above_mark()).ok_or_else(empty)?;
+        let &target = self.stack.last().filter(|_| self.is_above_mark()).ok_or_else(stack_underflow)?;
         match (self.graph.node_mut(target), code) {
             (Node::Sequence(Sequence::List, list), b'a' | b'e') => list.extend(items),
             (Node::Dict(entries), b's' | b'u') if items.len().is_multiple_of(2) => {
@@ -242,12 +242,12 @@ impl<'a> Unpickler<'a> {
     }
 
     fn pop(&mut self) -> Result<Id, Fault> {
-        let is_there = self.is_above_mark();
-        self.stack.pop().filter(|_| is_there).ok_or_else(empty)
+        let has_value = self.is_above_mark();
+        self.stack.pop().filter(|_| has_value).ok_or_else(stack_underflow)
     }
 
     fn pop_mark(&mut self) -> Result<Vec<Id>, Fault> {
-        let mark = self.marks.pop().ok_or_else(empty)?;
+        let mark = self.marks.pop().ok_or_else(stack_underflow)?;
         Ok(self.stack.split_off(mark.min(self.stack.len())))
     }
 
@@ -259,14 +259,15 @@ impl<'a> Unpickler<'a> {
 
     /// The next `len` bytes, if the source has them.
     fn take(&mut self, len: u64) -> Result<Vec<u8>, Fault> {
+        const SMALL: u64 = 4_096; // in bytes
         if len > self.end.saturating_sub(self.at) {
             return Err(damaged(format!("a string of {len} bytes extends beyond its end")));
         }
-        let _room = reserve(len as usize)?;
+        let _reserved = reserve(len as usize)?;
         let mut bytes = vec![0; len as usize];
         self.read(&mut bytes)?;
-        if len > STEP as u64 {
-            self.counted.push(granted(len as usize)?);
+        if len > SMALL {
+            self.charged.push(charge(len as usize)?);
         }
         Ok(bytes)
     }
@@ -292,7 +293,7 @@ fn cut_short() -> Fault {
     damaged("it was cut short")
 }
 
-fn empty() -> Fault {
+fn stack_underflow() -> Fault {
     damaged("a pickle pops more values than it pushed")
 }
 

@@ -8,18 +8,17 @@ use std::path::Path;
 use half::{bf16, f16};
 use pagelock_tensor::{AnyTensor, CountedHeap, DType, Device, Element, FileElements, Shape, Tensor};
 
-use super::container::{Opened, unknown};
-use super::fault::{Fault, damaged, granted};
+use super::MAX_DEPTH;
+use super::container::{OpenedFile, unsupported_elements};
+use super::fault::{Fault, charge, damaged};
 use super::globals::{Elements, Global};
 use super::graph::{Id, Node, Sequence, StorageClaim, TensorClaim};
 use super::pickle::Text;
 use super::value::TorchValue;
 use crate::Result;
 
-/// The deepest nesting of values.
-const DEEPEST: usize = 100;
 /// The number of values for which memory is reserved at a time.
-const STEP: u64 = 4_096;
+const VALUES_PER_CHARGE: u64 = 4_096;
 /// The most values of a tree per node of the graph. It can be above 1, since a tree repeats the values that a file
 /// shares.
 const MAX_SHARED: u64 = 4;
@@ -27,9 +26,9 @@ const MAX_SHARED: u64 = 4;
 /// Reads the file at `path`.
 pub(super) fn read(path: &Path) -> Result<TorchValue> {
     let read = || {
-        let opened = Opened::open(path)?;
+        let opened = OpenedFile::open(path)?;
         let mut tree =
-            Tree { path, opened: &opened, storages: HashMap::new(), read_bytes: 0, n_values: 0, room: Vec::new() };
+            Tree { path, opened: &opened, storages: HashMap::new(), read_bytes: 0, n_values: 0, charged: Vec::new() };
         tree.value(opened.root, 0)
     };
     read().map_err(|fault: Fault| fault.of(path))
@@ -37,21 +36,21 @@ pub(super) fn read(path: &Path) -> Result<TorchValue> {
 
 struct Tree<'a> {
     path: &'a Path,
-    opened: &'a Opened,
+    opened: &'a OpenedFile,
     storages: HashMap<(Text, DType), AnyTensor>,
     read_bytes: u64, // of storages
     n_values: u64,
-    room: Vec<CountedHeap>,
+    charged: Vec<CountedHeap>,
 }
 
 impl Tree<'_> {
     fn value(&mut self, id: Id, depth: usize) -> Result<TorchValue, Fault> {
-        if depth > DEEPEST {
-            return Err(damaged(format!("its values are nested more than {DEEPEST} deep")));
+        if depth > MAX_DEPTH {
+            return Err(damaged(format!("its values are nested more than {MAX_DEPTH} deep")));
         }
         let opened = self.opened;
         let node = opened.graph.node(id);
-        self.pay(1 + node.copied_bytes() / size_of::<TorchValue>() as u64)?;
+        self.check_growth(1 + node.copied_bytes() / size_of::<TorchValue>() as u64)?;
         Ok(match node {
             Node::None => TorchValue::None,
             Node::Bool(flag) => TorchValue::Bool(*flag),
@@ -79,11 +78,11 @@ impl Tree<'_> {
     /// first.
     fn dict(&mut self, entries: &[(Id, Id)], depth: usize) -> Result<Vec<(TorchValue, TorchValue)>, Fault> {
         let mut dict: Vec<(TorchValue, TorchValue)> = Vec::new();
-        let mut places: HashMap<Key, usize> = HashMap::new();
+        let mut indices: HashMap<Key, usize> = HashMap::new();
         for &(key, value) in entries {
             let (key, value) = (self.value(key, depth)?, self.value(value, depth)?);
-            let place = Key::of(&key).map(|key| *places.entry(key).or_insert(dict.len()));
-            match place.and_then(|place| dict.get_mut(place)) {
+            let index = Key::of(&key).map(|key| *indices.entry(key).or_insert(dict.len()));
+            match index.and_then(|index| dict.get_mut(index)) {
                 Some(entry) => entry.1 = value,
                 None => dict.push((key, value)),
             }
@@ -92,33 +91,33 @@ impl Tree<'_> {
     }
 
     /// Counts values that the tree gets, and reserves memory for them.
-    fn pay(&mut self, n_values: u64) -> Result<(), Fault> {
+    fn check_growth(&mut self, n_values: u64) -> Result<(), Fault> {
         self.n_values += n_values;
-        if self.n_values > MAX_SHARED * self.opened.graph.len() as u64 + STEP {
+        if self.n_values > MAX_SHARED * self.opened.graph.len() as u64 + VALUES_PER_CHARGE {
             return Err(damaged("values are shared too often, or a value contains itself"));
         }
-        if self.n_values / STEP >= self.room.len() as u64 {
-            self.room.push(granted(STEP as usize * 2 * size_of::<(TorchValue, TorchValue)>())?);
+        if self.n_values / VALUES_PER_CHARGE >= self.charged.len() as u64 {
+            self.charged.push(charge(VALUES_PER_CHARGE as usize * 2 * size_of::<(TorchValue, TorchValue)>())?);
         }
         Ok(())
     }
 
     fn tensor(&mut self, claim: &TensorClaim) -> Result<AnyTensor, Fault> {
-        let Elements::Of(dtype) = claim.elements else { return Err(unknown(claim.elements)) };
+        let Elements::Of(dtype) = claim.elements else { return Err(unsupported_elements(claim.elements)) };
         let StorageClaim { key, start, part_len, .. } = &claim.storage;
         let as_size = |size: &u64| usize::try_from(*size).map_err(|_| damaged(format!("a size is {size}")));
         let sizes: Vec<usize> = claim.shape.iter().map(as_size).collect::<Result<_, _>>()?;
         let strides: Vec<usize> = claim.strides.iter().map(as_size).collect::<Result<_, _>>()?;
-        let wrong = |error: pagelock_tensor::Error| damaged(format!("a tensor of storage `{key}`: {error}"));
-        let shape = Shape::new(&sizes).map_err(wrong)?;
+        let malformed = |error: pagelock_tensor::Error| damaged(format!("a tensor of storage `{key}`: {error}"));
+        let shape = Shape::new(&sizes).map_err(malformed)?;
         let storage = self.storage(&claim.storage, dtype)?;
         let is_part = *part_len != claim.storage.len;
-        let reach = claim.offset.checked_add(if is_part { claim.reach() } else { 0 });
-        if shape.elements() > 0 && is_part && reach.is_none_or(|end| end > *part_len) {
+        let span = claim.offset.checked_add(if is_part { claim.span() } else { 0 });
+        if shape.elements() > 0 && is_part && span.is_none_or(|end| end > *part_len) {
             return Err(damaged(format!("a tensor extends beyond its view of storage `{key}`")));
         }
         let offset = start.saturating_add(claim.offset).try_into().unwrap_or(usize::MAX);
-        storage.as_strided(&sizes[..], &strides, offset).map_err(wrong)
+        storage.as_strided(&sizes[..], &strides, offset).map_err(malformed)
     }
 
     /// All elements of a storage, in one dimension.
@@ -141,8 +140,10 @@ impl Tree<'_> {
         }
         let n_elements = (len_bytes / dtype.size() as u64) as usize;
         let from = FileElements { file: &opened.file, path: self.path, start };
-        let read =
-            if opened.is_big_endian { swapped(&from, dtype, n_elements)? } else { plain(&from, dtype, n_elements)? };
+        let read = match opened.is_big_endian {
+            true => read_big_endian(&from, dtype, n_elements)?,
+            false => read_native(&from, dtype, n_elements)?,
+        };
         self.storages.insert((key.clone(), dtype), read.clone());
         Ok(read)
     }
@@ -150,9 +151,9 @@ impl Tree<'_> {
 
 impl TensorClaim {
     /// The number of elements of the storage that it spans.
-    fn reach(&self) -> u64 {
+    fn span(&self) -> u64 {
         let steps = self.shape.iter().zip(&self.strides);
-        steps.fold(1_u64, |reach, (&size, &stride)| reach.saturating_add(size.saturating_sub(1).saturating_mul(stride)))
+        steps.fold(1_u64, |span, (&size, &stride)| span.saturating_add(size.saturating_sub(1).saturating_mul(stride)))
     }
 }
 
@@ -181,32 +182,32 @@ macro_rules! by_type {
     ($dtype:expr, $T:ident => $body:expr; $($name:ident: $type:ty),+) => {
         match $dtype {
             $(DType::$name => { type $T = $type; $body })+
-            other => return Err(unknown(Elements::Unknown(other.name()))),
+            other => return Err(unsupported_elements(Elements::Unknown(other.name()))),
         }
     };
 }
 
-fn plain(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<AnyTensor, Fault> {
+fn read_native(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<AnyTensor, Fault> {
     by_type!(dtype, T => Ok(from.to::<T>([n_elements], &Device::Cpu)?.into()))
 }
 
 /// The elements of a big-endian file.
-fn swapped(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<AnyTensor, Fault> {
+fn read_big_endian(from: &FileElements<'_>, dtype: DType, n_elements: usize) -> Result<AnyTensor, Fault> {
     match dtype {
-        DType::F32 => built(from, n_elements, f32::from_be_bytes),
-        DType::F64 => built(from, n_elements, f64::from_be_bytes),
-        DType::F16 => built(from, n_elements, f16::from_be_bytes),
-        DType::BF16 => built(from, n_elements, bf16::from_be_bytes),
-        DType::I64 => built(from, n_elements, i64::from_be_bytes),
-        DType::I32 => built(from, n_elements, i32::from_be_bytes),
-        _ => plain(from, dtype, n_elements), // single bytes have no order
+        DType::F32 => read_with(from, n_elements, f32::from_be_bytes),
+        DType::F64 => read_with(from, n_elements, f64::from_be_bytes),
+        DType::F16 => read_with(from, n_elements, f16::from_be_bytes),
+        DType::BF16 => read_with(from, n_elements, bf16::from_be_bytes),
+        DType::I64 => read_with(from, n_elements, i64::from_be_bytes),
+        DType::I32 => read_with(from, n_elements, i32::from_be_bytes),
+        _ => read_native(from, dtype, n_elements), // single bytes have no order
     }
 }
 
-fn built<T: Element, const N: usize>(
+fn read_with<T: Element, const N: usize>(
     from: &FileElements<'_>,
     n_elements: usize,
-    of_bytes: fn([u8; N]) -> T,
+    from_bytes: fn([u8; N]) -> T,
 ) -> Result<AnyTensor, Fault> {
     let mut result = Ok(());
     let tensor = Tensor::build([n_elements], |out: &mut [T]| {
@@ -219,7 +220,7 @@ fn built<T: Element, const N: usize>(
                 return;
             }
             let (numbers, _) = bytes.as_chunks::<N>();
-            out.iter_mut().zip(numbers).for_each(|(out, number)| *out = of_bytes(*number));
+            out.iter_mut().zip(numbers).for_each(|(out, number)| *out = from_bytes(*number));
         }
     })?;
     result?;

@@ -86,8 +86,8 @@ impl TorchValue {
 
     /// The value with this name, if this is a dict that has it.
     pub fn get(&self, name: &str) -> Option<&TorchValue> {
-        let is_it = |(key, _): &&(Self, Self)| key.as_text() == Some(name);
-        self.entries().iter().find(is_it).map(|(_, value)| value)
+        let has_name = |(key, _): &&(Self, Self)| key.as_text() == Some(name);
+        self.entries().iter().find(has_name).map(|(_, value)| value)
     }
 
     /// The value with this name.
@@ -170,31 +170,31 @@ impl TorchValue {
     /// [`Error::Argument`] names what is missing, or not part of such a state.
     pub fn to_optimizer_state(&self) -> Result<OptimizerState> {
         let mut optimizer = OptimizerState::default();
-        for (number, kept) in self.at("state")?.entries() {
-            let number = number.as_int().ok_or_else(|| no_part("state", "a parameter without a number"))?;
-            for (name, value) in kept.entries() {
-                let name = name.as_text().ok_or_else(|| no_part("state", "an entry without a name"))?;
-                value.add_kept(&format!("{number}.{name}"), &mut optimizer.state)?;
+        for (number, entries) in self.at("state")?.entries() {
+            let number = number.as_int().ok_or_else(|| malformed("state", "a parameter without a number"))?;
+            for (name, value) in entries.entries() {
+                let name = name.as_text().ok_or_else(|| malformed("state", "an entry without a name"))?;
+                value.add_entry(&format!("{number}.{name}"), &mut optimizer.state)?;
             }
         }
         let (Self::List(groups) | Self::Tuple(groups)) = self.at("param_groups")? else {
-            return Err(no_part("param_groups", "no list"));
+            return Err(malformed("param_groups", "no list"));
         };
         optimizer.param_groups = groups.iter().map(Self::to_group).collect::<Result<_>>()?;
         Ok(optimizer)
     }
 
     /// Adds an entry of the state under `name`. The elements of a list get their index as a suffix of the name.
-    fn add_kept(&self, name: &str, state: &mut StateDict) -> Result<()> {
+    fn add_entry(&self, name: &str, state: &mut StateDict) -> Result<()> {
         let tensor = match self {
             Self::None => return Ok(()),
             Self::List(parts) => {
                 let mut parts = parts.iter().enumerate();
-                return parts.try_for_each(|(i, part)| part.add_kept(&format!("{name}.{i}"), state));
+                return parts.try_for_each(|(i, part)| part.add_entry(&format!("{name}.{i}"), state));
             }
             Self::Tensor(tensor) => (**tensor).clone(),
             value => {
-                let value = value.as_number().ok_or_else(|| no_part(name, value.kind()))?;
+                let value = value.as_number().ok_or_else(|| malformed(name, value.kind()))?;
                 Tensor::of(DType::F64).full((), value)?.into()
             }
         };
@@ -205,16 +205,16 @@ impl TorchValue {
     fn to_group(&self) -> Result<ParamGroup> {
         let mut group = ParamGroup::default();
         for (name, value) in self.entries() {
-            let name = name.as_text().ok_or_else(|| no_part("param_groups", "a setting without a name"))?;
+            let name = name.as_text().ok_or_else(|| malformed("param_groups", "a setting without a name"))?;
             match (name, value) {
                 ("params", Self::List(numbers) | Self::Tuple(numbers)) => {
                     let number = |value: &Self| value.as_int().and_then(|number| number.try_into().ok());
                     let numbers: Option<Vec<usize>> = numbers.iter().map(number).collect();
-                    group.params = numbers.ok_or_else(|| no_part("params", "something that is not a number"))?;
+                    group.params = numbers.ok_or_else(|| malformed("params", "something that is not a number"))?;
                 }
                 (_, Self::None) | ("param_names", _) => {}
                 (name, value) => {
-                    let setting = value.to_setting().ok_or_else(|| no_part(name, value.kind()))?;
+                    let setting = value.to_setting().ok_or_else(|| malformed(name, value.kind()))?;
                     group.settings.insert(name.to_owned(), setting);
                 }
             }
@@ -266,7 +266,7 @@ impl TorchValue {
     }
 }
 
-fn no_part(name: &str, what: &str) -> Error {
+fn malformed(name: &str, what: &str) -> Error {
     let name = pagelock_tensor::text::shortened(name);
     Error::Argument(format!("`{name}` of an optimizer's state has {what}; give what `optimizer.state_dict()` returns"))
 }
@@ -340,16 +340,16 @@ impl OptimizerState {
     pub fn to_torch(&self) -> Result<TorchValue> {
         let mut state: Vec<(TorchValue, TorchValue)> = Vec::new();
         let mut entries: Vec<_> = self.state.iter().collect();
-        entries.sort_by_key(|(name, _)| place_in_list(name));
+        entries.sort_by_key(|(name, _)| index_in_list(name));
         for (name, tensor) in entries {
             let parts = name.split_once('.').and_then(|(number, name)| Some((number.parse::<i64>().ok()?, name)));
-            let (number, name) = parts.ok_or_else(|| no_part(name, "no number before its name"))?;
+            let (number, name) = parts.ok_or_else(|| malformed(name, "no number before its name"))?;
             let is_same = matches!(state.last(), Some((TorchValue::Int(last), _)) if *last == number);
             if !is_same {
                 state.push((number.into(), TorchValue::Dict(Vec::new())));
             }
             if let Some((_, TorchValue::Dict(entries))) = state.last_mut() {
-                add_to_torch(entries, name, tensor)?;
+                push_entry(entries, name, tensor)?;
             }
         }
         let groups = self.param_groups.iter().map(ParamGroup::to_torch).collect();
@@ -363,14 +363,14 @@ const NUMBERS: [&str; 2] = ["t", "prev_loss"];
 const LISTS: [&str; 3] = ["old_dirs", "old_stps", "ro"];
 
 /// Parts of lists come last, in the order of their numbers: names are sorted as texts, `10` before `2`.
-fn place_in_list(name: &str) -> Option<usize> {
+fn index_in_list(name: &str) -> Option<usize> {
     let (rest, number) = name.rsplit_once('.')?;
     let list = rest.split_once('.')?.1;
     if LISTS.contains(&list) { number.parse().ok() } else { None }
 }
 
 /// Adds an entry of a parameter's state in PyTorch's form, which counts steps in `f32`.
-fn add_to_torch(entries: &mut Vec<(TorchValue, TorchValue)>, name: &str, tensor: &AnyTensor) -> Result<()> {
+fn push_entry(entries: &mut Vec<(TorchValue, TorchValue)>, name: &str, tensor: &AnyTensor) -> Result<()> {
     if let Some((list, _)) = name.split_once('.').filter(|(list, _)| LISTS.contains(list)) {
         let found = entries.iter_mut().find(|(key, _)| key.as_text() == Some(list));
         if let Some((_, TorchValue::List(parts))) = found {

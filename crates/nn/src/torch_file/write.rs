@@ -10,15 +10,14 @@ use pagelock_tensor::{self as tensor, AnyTensor};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
-use super::fault::{Fault, granted};
+use super::MAX_DEPTH;
+use super::fault::{Fault, charge};
 use super::globals::storage_name;
 use super::value::TorchValue;
 use crate::{Error, Result};
 
 /// The alignment of storages in the file, in bytes.
 const ALIGN: u16 = 64;
-/// The deepest nesting of values, as in reading.
-const DEEPEST: usize = 100;
 
 pub(super) fn save(value: &TorchValue, path: &Path) -> Result<()> {
     let mut storages = Storages::default();
@@ -26,7 +25,7 @@ pub(super) fn save(value: &TorchValue, path: &Path) -> Result<()> {
     let mut pickle = Pickle { out: b"\x80\x02".to_vec(), globals: HashMap::new(), storages: &storages };
     pickle.value(value);
     pickle.out.push(b'.');
-    let _counted = granted(pickle.out.len()).map_err(|fault| fault.of(path))?;
+    let _charged = charge(pickle.out.len()).map_err(|fault| fault.of(path))?;
     write(&pickle.out, &storages, path).map_err(|fault| match fault {
         Fault::Io(source) => tensor::Error::Io { action: "write", path: path.to_owned(), source }.into(),
         fault => fault.of(path),
@@ -40,22 +39,22 @@ fn write(pickle: &[u8], storages: &Storages<'_>, path: &Path) -> Result<(), Faul
     let members: [(&str, &[u8]); 4] =
         [("data.pkl", pickle), (".format_version", b"1"), (".storage_alignment", b"64"), ("byteorder", order)];
     for (name, content) in members {
-        archive.start_file(format!("archive/{name}"), small).map_err(of_zip)?;
+        archive.start_file(format!("archive/{name}"), small).map_err(zip_fault)?;
         archive.write_all(content)?;
     }
-    for (key, group) in storages.groups.iter().enumerate() {
-        let large = small.large_file(group.len_bytes() >= u64::from(u32::MAX));
-        archive.start_file(format!("archive/data/{key}"), large).map_err(of_zip)?;
-        group.elements()?.write_elements(&mut archive)??;
+    for (key, part) in storages.parts.iter().enumerate() {
+        let large = small.large_file(part.len_bytes() >= u64::from(u32::MAX));
+        archive.start_file(format!("archive/data/{key}"), large).map_err(zip_fault)?;
+        part.elements()?.write_elements(&mut archive)??;
     }
-    archive.start_file("archive/version", small).map_err(of_zip)?;
+    archive.start_file("archive/version", small).map_err(zip_fault)?;
     archive.write_all(b"3\n")?;
-    let file = archive.finish().map_err(of_zip)?;
+    let file = archive.finish().map_err(zip_fault)?;
     file.into_inner().map_err(|error| error.into_error())?.commit()?;
     Ok(())
 }
 
-fn of_zip(error: zip::result::ZipError) -> Fault {
+fn zip_fault(error: zip::result::ZipError) -> Fault {
     match error {
         zip::result::ZipError::Io(source) => Fault::Io(source),
         error => Fault::Io(std::io::Error::other(error.to_string())),
@@ -63,33 +62,33 @@ fn of_zip(error: zip::result::ZipError) -> Fault {
 }
 
 /// The part of a storage that tensors use.
-struct Group<'a> {
-    any: &'a AnyTensor,
+struct StoragePart<'a> {
+    tensor: &'a AnyTensor,
     start: usize, // in elements of the storage
     end: usize,
 }
 
-impl Group<'_> {
+impl StoragePart<'_> {
     fn len_bytes(&self) -> u64 {
-        ((self.end - self.start) * self.any.dtype().size()) as u64
+        ((self.end - self.start) * self.tensor.dtype().size()) as u64
     }
 
     fn elements(&self) -> Result<AnyTensor, Fault> {
-        Ok(self.any.as_strided([self.end - self.start], &[1], self.start)?)
+        Ok(self.tensor.as_strided([self.end - self.start], &[1], self.start)?)
     }
 }
 
 /// The storages of a value, in the order of their first use.
 #[derive(Default)]
 struct Storages<'a> {
-    groups: Vec<Group<'a>>,
+    parts: Vec<StoragePart<'a>>,
     by_id: HashMap<usize, usize>,
 }
 
 impl<'a> Storages<'a> {
     fn add(&mut self, value: &'a TorchValue, depth: usize) -> Result<()> {
-        if depth > DEEPEST {
-            return Err(Error::Argument(format!("values are nested more than {DEEPEST} deep; make them flatter")));
+        if depth > MAX_DEPTH {
+            return Err(Error::Argument(format!("values are nested more than {MAX_DEPTH} deep; make them flatter")));
         }
         match value {
             TorchValue::Tensor(tensor) => self.add_tensor(tensor),
@@ -110,17 +109,17 @@ impl<'a> Storages<'a> {
     fn add_tensor(&mut self, tensor: &'a AnyTensor) {
         let start = tensor.storage_offset();
         let end = if tensor.shape().elements() == 0 { start } else { start + span(tensor) };
-        let place = *self.by_id.entry(tensor.storage_id()).or_insert(self.groups.len());
-        match self.groups.get_mut(place) {
-            Some(group) => (group.start, group.end) = (group.start.min(start), group.end.max(end)),
-            None => self.groups.push(Group { any: tensor, start, end }),
+        let index = *self.by_id.entry(tensor.storage_id()).or_insert(self.parts.len());
+        match self.parts.get_mut(index) {
+            Some(part) => (part.start, part.end) = (part.start.min(start), part.end.max(end)),
+            None => self.parts.push(StoragePart { tensor, start, end }),
         }
     }
 
     /// The key of a tensor's storage, and the part that is written.
-    fn of(&self, tensor: &AnyTensor) -> Option<(usize, &Group<'a>)> {
-        let &place = self.by_id.get(&tensor.storage_id())?;
-        Some((place, self.groups.get(place)?))
+    fn of(&self, tensor: &AnyTensor) -> Option<(usize, &StoragePart<'a>)> {
+        let &index = self.by_id.get(&tensor.storage_id())?;
+        Some((index, self.parts.get(index)?))
     }
 }
 
@@ -181,17 +180,17 @@ impl Pickle<'_> {
     }
 
     fn tensor(&mut self, tensor: &AnyTensor) {
-        let Some((key, group)) = self.storages.of(tensor) else { unreachable!("`Storages::add` visited all tensors") };
+        let Some((key, part)) = self.storages.of(tensor) else { unreachable!("`Storages::add` visited all tensors") };
         self.global("torch._utils", "_rebuild_tensor_v2");
         self.out.extend(b"((");
         self.text("storage");
         self.global("torch", storage_name(tensor.dtype()));
         self.text(&key.to_string());
         self.text("cpu");
-        self.int((group.end - group.start) as i64);
+        self.int((part.end - part.start) as i64);
         self.out.extend(b"tQ");
         let is_empty = tensor.shape().elements() == 0;
-        self.int(if is_empty { 0 } else { (tensor.storage_offset() - group.start) as i64 });
+        self.int(if is_empty { 0 } else { (tensor.storage_offset() - part.start) as i64 });
         for sizes in [tensor.dims(), tensor.strides()] {
             self.out.push(b'(');
             sizes.iter().for_each(|&size| self.int(size as i64));

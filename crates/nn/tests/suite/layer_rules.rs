@@ -60,6 +60,18 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
             "conv1d: the input is [3], but it must be [batch, channels, length] or [channels, length]; reshape it",
         ),
         (
+            Conv1d::new(2, 4, 2).unwrap().forward(&zeros(&[2, 3, 5])),
+            "conv1d: the weight is [4, 2, 2], but with 1 groups and an input of 3 channels it must be [a multiple of 1, 3, …]",
+        ),
+        (
+            Conv3d::new(2, 4, 2).unwrap().forward(&zeros(&[1, 3, 4, 4, 4])),
+            "conv3d: the weight is [4, 2, 2, 2, 2], but with 1 groups and an input of 3 channels it must be [a multiple of 1, 3, …]",
+        ),
+        (
+            ConvTranspose1d::new(2, 4, 2).unwrap().forward(&zeros(&[2, 3, 5])),
+            "conv_transpose1d: the weight is [2, 4, 2], but for an input of 3 channels in 1 groups it must begin with 3, a multiple of groups",
+        ),
+        (
             ReflectionPad1d::new(3).forward(&x),
             "pad: dimension 1 of [2, 3] cannot be padded or cut by 3 and 3; pad or cut less",
         ),

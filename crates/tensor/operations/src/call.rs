@@ -33,7 +33,7 @@ pub(super) use run;
 
 /// Inputs and arguments of one call.
 pub struct Call<'a, K: Kind> {
-    given: &'a Inputs,
+    sample_inputs: &'a Inputs,
     inputs: Vec<Tensor<K>>,
     args: &'a Value,
 }
@@ -59,8 +59,9 @@ impl Plain for Int {
 }
 
 impl<'a, K: Kind> Call<'a, K> {
-    pub fn new(given: &'a Inputs, args: &'a Value) -> Result<Call<'a, K>> {
-        Ok(Call { given, inputs: given.values.iter().map(|input| input.kind()).collect::<Result<_>>()?, args })
+    pub fn new(sample_inputs: &'a Inputs, args: &'a Value) -> Result<Call<'a, K>> {
+        let inputs = sample_inputs.values.iter().map(|input| input.kind()).collect::<Result<_>>()?;
+        Ok(Call { sample_inputs, inputs, args })
     }
 
     pub(super) fn x(&self) -> &Tensor<K> {
@@ -85,12 +86,12 @@ impl<'a, K: Kind> Call<'a, K> {
     }
 
     pub(super) fn index(&self) -> &Tensor<Int> {
-        &self.given.indices[0]
+        &self.sample_inputs.indices[0]
     }
 
     /// The index tensor at `position` among the index tensors.
     pub(super) fn indices(&self, position: usize) -> &Tensor<Int> {
-        &self.given.indices[position]
+        &self.sample_inputs.indices[position]
     }
 
     /// The first input, after it was changed in place.
@@ -100,7 +101,7 @@ impl<'a, K: Kind> Call<'a, K> {
 
     /// The options of factories: the device and the precision of the call.
     pub(super) fn options(&self) -> TensorOptions<'_> {
-        Tensor::on(&self.given.device).of(self.given.dtype)
+        Tensor::on(&self.sample_inputs.device).of(self.sample_inputs.dtype)
     }
 
     // ---- arguments by name ----

@@ -118,7 +118,7 @@ fn differences() -> Vec<Operation> {
     let width = |dim: isize| json!({ "dx": 0.5, "dim": dim });
     let area = |name, torch, run: Run| {
         let samples = [case(&[3, 4], width(-1)).in_every_precision(), case(&[3, 4], width(0)), case(&[1], width(0))];
-        let operation = Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).together(1);
+        let operation = Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).summed_dim(1);
         operation.large(move |n| vec![case(&[n / 64, 64], width(1))])
     };
     let renormed = |p: f64, dim: isize| json!({ "p": p, "dim": dim, "most": 1.5 });
@@ -149,7 +149,7 @@ fn differences() -> Vec<Operation> {
             .special(|_| {
                 vec![sample([values([2, 4], [1.0, 2.0, -1.0, -2.0, 2.0, 4.0, -2.0, -4.0])]).without_gradients()]
             })
-            .together(1)
+            .summed_dim(1)
             .large(|n| vec![case(&[16, n / 16], json!({}))]),
         Operation::new("dist", "torch.dist(x, y, p)", run! { floats |c| c.x().dist(c.y(), c.float("p")) })
             .autocast(Autocast::F32)
@@ -305,7 +305,7 @@ fn combined() -> Vec<Operation> {
             run! { numbers |c| c.x().sum_to_size(&c.sizes("shape")[..]) },
         )
         .autocast(Autocast::F32)
-        .together(1)
+        .summed_dim(1)
         .samples([
             case(&[2, 3, 4], json!({ "shape": [3, 1] })),
             case(&[3, 4], json!({ "shape": [3, 4] })),

@@ -45,7 +45,7 @@ pub fn entries() -> Vec<Operation> {
             "F.avg_pool2d(x, kernel, stride, padding)",
             run! { floats |c| c.x().avg_pool2d(c.pool2d()) },
         )
-        .together(1),
+        .summed_dim(1),
         Operation::new(
             "adaptive_avg_pool2d",
             "F.adaptive_avg_pool2d(x, size)",

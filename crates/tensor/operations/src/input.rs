@@ -93,15 +93,15 @@ impl Input {
 
     /// A new tensor with the view applied.
     pub fn make(&self, dtype: DType, device: &Device, seed: usize) -> Result<AnyTensor> {
-        self.look(self.base(dtype, device, seed)?)
+        self.view_of(self.base(dtype, device, seed)?)
     }
 
     /// Applies the view to `base`.
-    pub fn look(&self, base: AnyTensor) -> Result<AnyTensor> {
+    pub fn view_of(&self, base: AnyTensor) -> Result<AnyTensor> {
         match base.dtype() {
-            DType::Bool => Ok(look(base.bool()?, &self.view)?.into()),
-            dtype if dtype.is_float() => Ok(look(base.float()?, &self.view)?.into()),
-            _ => Ok(look(base.int()?, &self.view)?.into()),
+            DType::Bool => Ok(view_of(base.bool()?, &self.view)?.into()),
+            dtype if dtype.is_float() => Ok(view_of(base.float()?, &self.view)?.into()),
+            _ => Ok(view_of(base.int()?, &self.view)?.into()),
         }
     }
 }
@@ -130,7 +130,7 @@ fn of(dtype: DType, numbers: Vec<f64>, plain: bool, shape: &[usize], device: &De
     })
 }
 
-fn look<K: Kind>(base: Tensor<K>, steps: &[Value]) -> Result<Tensor<K>> {
+fn view_of<K: Kind>(base: Tensor<K>, steps: &[Value]) -> Result<Tensor<K>> {
     steps.iter().try_fold(base, |x, step| {
         let at = |i: usize| step[i].as_i64().unwrap_or_else(|| panic!("no number at {i} of {step}")) as isize;
         let size = |i: usize| at(i) as usize;

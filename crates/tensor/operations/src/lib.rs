@@ -85,7 +85,7 @@ pub struct Operation {
     pub special: Box<dyn Fn(DType) -> Vec<Sample>>,
     /// For `special`: the dimension over which numbers are summed, 0 within a column or 1 within a row. The errors of
     /// a column or row are compared together.
-    pub together: Option<u64>,
+    pub summed_dim: Option<u64>,
     /// Inputs of about the given number of elements, for the benchmark and the test of the budget.
     pub large: Box<dyn Fn(usize) -> Vec<Sample>>,
 }
@@ -105,7 +105,7 @@ pub enum Autocast {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mixed {
     /// The operation has only one operand, or is not tested with two precisions.
-    One,
+    NotMixed,
     /// The operation computes in a precision that holds both.
     Promotes,
     /// The operation returns an error that names both.
@@ -221,12 +221,12 @@ impl Operation {
             torch,
             run,
             autocast: Autocast::AsItIs,
-            mixed: Mixed::One,
+            mixed: Mixed::NotMixed,
             derivative: Derivative::Twice,
             bound: Bound::Rounded,
             samples: Vec::new(),
             special: Box::new(|_| Vec::new()),
-            together: None,
+            summed_dim: None,
             large: Box::new(|_| Vec::new()),
         }
     }
@@ -266,8 +266,8 @@ impl Operation {
     }
 
     /// Says that the results are sums within rows (1) or columns (0).
-    pub fn together(self, dim: u64) -> Operation {
-        Operation { together: Some(dim), ..self }
+    pub fn summed_dim(self, dim: u64) -> Operation {
+        Operation { summed_dim: Some(dim), ..self }
     }
 
     pub fn large(self, large: impl Fn(usize) -> Vec<Sample> + 'static) -> Operation {

@@ -16,7 +16,7 @@ pub fn entries() -> Vec<Operation> {
             .mixed(Mixed::Refuses)
             .samples(samples(kind))
             .special(move |dtype| vec![saturated(kind, dtype)])
-            .together(1)
+            .summed_dim(1)
             .large(move |n| vec![large(kind, n)])
     };
     vec![

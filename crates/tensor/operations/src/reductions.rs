@@ -27,11 +27,11 @@ pub fn entries() -> Vec<Operation> {
     vec![
         reduction!(numbers sum, sum_keepdim, "torch.sum(x, dim=axes, keepdim=keepdim)")
             .autocast(Autocast::F32)
-            .together(1),
-        reduction!(floats mean, mean_keepdim, "torch.mean(x, dim=axes, keepdim=keepdim)").together(1),
+            .summed_dim(1),
+        reduction!(floats mean, mean_keepdim, "torch.mean(x, dim=axes, keepdim=keepdim)").summed_dim(1),
         extreme(reduction!(numbers max, max_keepdim, "torch.amax(x, dim=axes or (), keepdim=keepdim)")),
         extreme(reduction!(numbers min, min_keepdim, "torch.amin(x, dim=axes or (), keepdim=keepdim)")),
-        reduction!(floats var, var_keepdim, "torch.var(x, dim=axes, keepdim=keepdim)").together(1),
+        reduction!(floats var, var_keepdim, "torch.var(x, dim=axes, keepdim=keepdim)").summed_dim(1),
         place(
             "argmax",
             "torch.argmax(x, dim, keepdim)",
@@ -50,9 +50,9 @@ pub fn entries() -> Vec<Operation> {
         .methods(&["argmin", "argmin_keepdim"]),
         extreme(reduction!(numbers amax, amax_keepdim, "torch.amax(x, dim=axes or (), keepdim=keepdim)")),
         extreme(reduction!(numbers amin, amin_keepdim, "torch.amin(x, dim=axes or (), keepdim=keepdim)")),
-        reduction!(floats std, std_keepdim, "torch.std(x, dim=axes, keepdim=keepdim)").together(1).special(plain),
+        reduction!(floats std, std_keepdim, "torch.std(x, dim=axes, keepdim=keepdim)").summed_dim(1).special(plain),
         reduction!(floats logsumexp, logsumexp_keepdim, "torch.logsumexp(x, axes or list(range(x.dim())), keepdim)")
-            .together(1)
+            .summed_dim(1)
             .special(masked),
         corrected(
             "var_correction",
@@ -108,7 +108,7 @@ fn corrected(name: &'static str, torch: &'static str, run: Run) -> Operation {
     let over = |shape: &[usize], over: Value| sample([signed(shape)]).args(axes(over, false));
     let samples =
         [over(&[3, 4], json!([1])).in_every_precision(), over(&[4, 3], json!([0])), over(&[2, 3, 4], json!([0, 2]))];
-    Operation::new(name, torch, run).together(1).samples(samples).special(plain).large(large)
+    Operation::new(name, torch, run).summed_dim(1).samples(samples).special(plain).large(large)
 }
 
 fn norms() -> Operation {
@@ -133,7 +133,7 @@ fn norms() -> Operation {
     operation
         .methods(&["norm", "norm_keepdim"])
         .autocast(Autocast::F32)
-        .together(1)
+        .summed_dim(1)
         .samples(all)
         .special(move |dtype| [2.0, 1.0].into_iter().flat_map(|p| with_p(plain(dtype), p)).collect())
         .large(move |n| with_p(large(n), 2.0))
@@ -152,7 +152,7 @@ fn products() -> Operation {
     )
     .methods(&["prod", "prod_keepdim"])
     .autocast(Autocast::F32)
-    .together(1)
+    .summed_dim(1)
     .samples([
         over(&[3, 4], json!([1]), false).in_every_precision(),
         over(&[3, 5], json!([0]), true),

@@ -27,7 +27,7 @@ fn softmaxes() -> Vec<Operation> {
         samples.push(sample([turned]).args(json!({ "dim": -1 })).in_every_precision());
         let special = |dtype| special::with(special::rows(dtype), &[json!({ "dim": 1 })]);
         let operation = Operation::new(name, torch, run).autocast(Autocast::F32).samples(samples).special(special);
-        operation.together(1).large(|n| {
+        operation.summed_dim(1).large(|n| {
             let case = |shape: &[usize], dim: isize| sample([signed(shape)]).args(json!({ "dim": dim }));
             vec![case(&[n / 128, 128], 1), case(&[2, n / 2], 1), case(&[n / 128, 128], 0), case(&[4, 16, n / 64], 1)]
         })
@@ -64,7 +64,7 @@ fn norms() -> Vec<Operation> {
             special::with(special::columns(dtype), &args)
         };
         let operation = Operation::new(name, torch, run).mixed(Mixed::Refuses).samples(batch_norms());
-        operation.special(special).together(0).large(large_batch_norms)
+        operation.special(special).summed_dim(0).large(large_batch_norms)
     };
     let layer_norm = run! { floats |c| {
         c.x().layer_norm(&c.sizes("normalized")[..], c.optional(1), c.optional(2), c.float("eps"))
@@ -91,14 +91,14 @@ fn norms() -> Vec<Operation> {
                 let samples = special::rows(dtype).into_iter().chain(special::rows_with_parameters(dtype)).collect();
                 special::with(samples, &[json!({ "normalized": [4], "eps": 1e-5 })])
             })
-            .together(1)
+            .summed_dim(1)
             .large(large_layer_norms),
         Operation::new("rms_norm", RMS_NORM, rms_norm)
             .autocast(Autocast::F32)
             .mixed(Mixed::Refuses)
             .samples(rms_norms())
             .special(|dtype| special::with(special::rows(dtype), &[json!({ "normalized": [4], "eps": 1e-5 })]))
-            .together(1)
+            .summed_dim(1)
             .large(large_rms_norms),
         batch("batch_norm", BATCH_NORM, batch_norm),
         batch("batch_norm_relu", BATCH_NORM_RELU, batch_norm_relu),
@@ -237,7 +237,7 @@ fn losses() -> Vec<Operation> {
             "F.cross_entropy(x, y, reduction=reduction)",
             run! { floats |c| c.x().cross_entropy(c.index(), c.reduction()) },
         )
-        .together(1),
+        .summed_dim(1),
         Operation::new(
             "mse_loss",
             "F.mse_loss(x, y, reduction=reduction)",

@@ -180,7 +180,7 @@ pub(super) fn at_edges<const N: usize>(operations: [Vec<Operation>; N]) -> Vec<O
 /// are exact, and one of edges.
 fn of_edges(operation: Operation) -> Operation {
     let first = operation.samples[0].clone().without_gradients();
-    let together = if operation.bound == Bound::Exact { operation.together } else { Some(1) };
+    let summed_dim = if operation.bound == Bound::Exact { operation.summed_dim } else { Some(1) };
     let name = operation.name;
     let edged = move |dtype: DType| match name {
         _ if why_of_few_bits(name).is_some() => None,
@@ -206,7 +206,7 @@ fn of_edges(operation: Operation) -> Operation {
         };
         [filled(&few, 0)].into_iter().chain(edged(dtype).map(|edges| filled(&edges, 5))).collect()
     };
-    Operation { together, ..operation.special(of) }
+    Operation { summed_dim, ..operation.special(of) }
 }
 
 /// Why the special samples of an operation have only numbers of few bits, if they do.

@@ -42,9 +42,9 @@ pub fn audit(named: &[(impl AsRef<str>, &Tensor)], loss: impl FnOnce() -> Result
         .cuts
         .iter()
         .map(|(cut, node)| {
-            let mut behind = HashSet::new();
-            visit(Some(node), oldest, &mut behind);
-            (*cut, behind)
+            let mut cut_off = HashSet::new();
+            visit(Some(node), oldest, &mut cut_off);
+            (*cut, cut_off)
         })
         .collect();
     let unreached = unreached
@@ -160,8 +160,8 @@ impl fmt::Display for Cut {
 fn reason(node: Option<&NodeRef>, cuts: &[(Cut, HashSet<u64>)], used: &HashSet<u64>) -> Reason {
     let Some(node) = node else { return Reason::Untracked };
     let mut cut_by = Vec::new();
-    for (cut, behind) in cuts {
-        if behind.contains(&node.seq()) && !cut_by.contains(cut) {
+    for (cut, cut_off) in cuts {
+        if cut_off.contains(&node.seq()) && !cut_by.contains(cut) {
             cut_by.push(*cut);
         }
     }
@@ -246,12 +246,12 @@ pub(crate) fn note_cut<'a>(op: &'static str, by: CutBy, inputs: impl Iterator<It
 
 /// Runs `f` hidden from the audit: derivatives are computed outside the graph of the loss, so they say nothing about
 /// it.
-pub(crate) fn unheard<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn hidden_from_audit<R>(f: impl FnOnce() -> R) -> R {
     with_value(&LISTENING, false, f)
 }
 
 /// Runs `f`, during which steps from `inputs` to untracked results do not count as cuts.
-pub(crate) fn excusing<'a, R>(inputs: impl Iterator<Item = &'a NodeRef>, f: impl FnOnce() -> R) -> R {
+pub(crate) fn without_cuts<'a, R>(inputs: impl Iterator<Item = &'a NodeRef>, f: impl FnOnce() -> R) -> R {
     if !LISTENING.get() {
         return f();
     }

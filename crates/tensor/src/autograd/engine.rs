@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use arrayvec::ArrayVec;
 use pagelock_memory::Holder;
 
-use super::audit::unheard;
+use super::audit::hidden_from_audit;
 use super::mode::{is_grad_enabled, with_grad_enabled};
 use super::node::{GradFn, NodeRef};
 use crate::autocast;
@@ -38,17 +38,17 @@ pub(crate) enum RootGradient<'a> {
 }
 
 /// Runs a pass from `root` and adds to the gradient of each leaf. On an error no leaf is changed.
-pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -> Result<()> {
+pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, options: Options) -> Result<()> {
     with_buffers(|Buffers { pending, leaves }| {
         let begin = |pending: &mut Pending| match start {
             RootGradient::Given(gradient) => pending.arrive(root, gradient),
-            RootGradient::One(make) if root.is_watched() || walk.create_graph => pending.arrive(root, make()?),
+            RootGradient::One(make) if root.is_watched() || options.create_graph => pending.arrive(root, make()?),
             RootGradient::One(make) => {
                 let function = root.function();
                 let running = profiler::backward(root.name(), root.scope());
                 match function.backward_of_one(root, &mut |input, grad| pending.send(function, 0, input, grad))? {
                     true => {
-                        if !walk.retain_graph {
+                        if !options.retain_graph {
                             function.release();
                         }
                         Ok(())
@@ -60,17 +60,17 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, walk: Options) -
                 }
             }
         };
-        propagate(pending, begin, 0, walk, &mut |node, grad| {
+        propagate(pending, begin, 0, options, &mut |node, grad| {
             if node.keeps_grad() {
                 leaves.push((node.clone(), Some(grad.clone())));
             }
         })?;
-        accumulate(leaves, walk)
+        accumulate(leaves, options)
     })
 }
 
 /// The gradients of `targets`, in their order. Leaves store nothing.
-pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: Options) -> Result<Vec<Option<Raw>>> {
+pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], options: Options) -> Result<Vec<Option<Raw>>> {
     let mut found = vec![None; targets.len()];
     let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(0);
     let begin = |pending: &mut Pending| roots.into_iter().try_for_each(|(root, grad)| pending.arrive(&root, grad));
@@ -81,9 +81,9 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], walk: O
             }
         }
     };
-    with_buffers(|buffers| propagate(&mut buffers.pending, begin, oldest, walk, &mut visit))?;
+    with_buffers(|buffers| propagate(&mut buffers.pending, begin, oldest, options, &mut visit))?;
     for (target, grad) in targets.iter().zip(&mut found) {
-        *grad = grad.take().map(|grad| as_derivative(walk, || target.converted(grad))).transpose()?;
+        *grad = grad.take().map(|grad| as_derivative(options, || target.converted(grad))).transpose()?;
     }
     Ok(found)
 }
@@ -94,20 +94,20 @@ fn propagate(
     pending: &mut Pending,
     begin: impl FnOnce(&mut Pending) -> Result<()>,
     oldest: u64,
-    walk: Options,
+    options: Options,
     visit: &mut dyn FnMut(&NodeRef, &Raw),
 ) -> Result<()> {
-    as_derivative(walk, || {
+    as_derivative(options, || {
         begin(pending)?;
         while let Some((node, grad)) = pending.pop_latest()? {
             let grad = if node.is_watched() { node.through_hooks(node.converted(grad)?)? } else { grad };
             visit(&node, &grad);
             let function = node.function();
             let _running = (!node.is_leaf()).then(|| profiler::backward(node.name(), node.scope()));
-            if !pending.add_part(function, &grad, walk)? {
+            if !pending.add_part(function, &grad, options)? {
                 function.backward(&node, grad, &mut |input, grad| pending.send(function, oldest, input, grad))?;
             }
-            if !walk.retain_graph {
+            if !options.retain_graph {
                 function.release();
             }
         }
@@ -115,10 +115,10 @@ fn propagate(
     })
 }
 
-fn as_derivative<R>(walk: Options, f: impl FnOnce() -> R) -> R {
+fn as_derivative<R>(options: Options, f: impl FnOnce() -> R) -> R {
     let _charged = Holder::GRADIENTS.by_default();
     // Each gradient is computed in the precision of its tensor, inside autocast too.
-    unheard(|| with_grad_enabled(walk.create_graph, || autocast::no_autocast(f)))
+    hidden_from_audit(|| with_grad_enabled(options.create_graph, || autocast::no_autocast(f)))
 }
 
 /// Gradients that have arrived at a node and are not yet propagated.
@@ -174,9 +174,9 @@ impl Pending {
 
     /// Adds the gradient of a part of a tensor to the gradient of the whole, in place. Returns false, having done
     /// nothing, if the whole has no gradient yet, another handle shares that gradient, or the sum must be recorded.
-    fn add_part(&mut self, function: &dyn GradFn, grad: &Raw, walk: Options) -> Result<bool> {
+    fn add_part(&mut self, function: &dyn GradFn, grad: &Raw, options: Options) -> Result<bool> {
         let [Some(input)] = function.edges() else { return Ok(false) };
-        let Some((_, whole)) = self.grads.get(&input.seq()).filter(|_| !walk.create_graph) else { return Ok(false) };
+        let Some((_, whole)) = self.grads.get(&input.seq()).filter(|_| !options.create_graph) else { return Ok(false) };
         let Some(part) = function.part(&whole.layout) else { return Ok(false) };
         if !whole.storage.is_unique() || whole.layout.overlaps() || whole.dtype() != grad.dtype() {
             return Ok(false);
@@ -210,7 +210,7 @@ struct Buffers {
 
 /// The largest capacity that idle buffers keep, and how many buffers a thread keeps: a hook that runs a backward pass
 /// uses its own.
-const MAX_ROOM: usize = 1024;
+const MAX_CAPACITY: usize = 1024;
 const MAX_BUFFERS: usize = 4;
 
 thread_local! {
@@ -234,11 +234,11 @@ impl Buffers {
         let Buffers { pending: Pending { numbers, grads, unadded }, leaves } = self;
         unadded.clear();
         numbers.clear();
-        numbers.shrink_to(MAX_ROOM);
+        numbers.shrink_to(MAX_CAPACITY);
         grads.clear();
-        grads.shrink_to(MAX_ROOM);
+        grads.shrink_to(MAX_CAPACITY);
         leaves.clear();
-        leaves.shrink_to(MAX_ROOM);
+        leaves.shrink_to(MAX_CAPACITY);
     }
 }
 
@@ -246,10 +246,10 @@ impl Buffers {
 static ACCUMULATING: Mutex<()> = Mutex::new(());
 
 /// Adds to the gradients of all leaves, or of none if an addition fails.
-fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> {
+fn accumulate(leaves: &mut [(NodeRef, Option<Raw>)], options: Options) -> Result<()> {
     let one_at_a_time = ACCUMULATING.lock().unwrap_or_else(PoisonError::into_inner);
-    as_derivative(walk, || kept.chunks_mut(MAX_PAIRS).try_for_each(accumulate_some))?;
-    for (leaf, grad) in kept {
+    as_derivative(options, || leaves.chunks_mut(MAX_PAIRS).try_for_each(accumulate_some))?;
+    for (leaf, grad) in leaves {
         *grad = leaf.replace_grad(grad.take());
     }
     drop(one_at_a_time);
@@ -258,21 +258,21 @@ fn accumulate(kept: &mut [(NodeRef, Option<Raw>)], walk: Options) -> Result<()> 
 
 /// Computes the new gradients of some leaves. A gradient that shares memory with another tensor is copied, so that
 /// changing one in place never changes the other. So is one that is neither contiguous nor channels-last.
-fn accumulate_some(kept: &mut [(NodeRef, Option<Raw>)]) -> Result<()> {
+fn accumulate_some(leaves: &mut [(NodeRef, Option<Raw>)]) -> Result<()> {
     let (mut added, mut pairs) = (ArrayVec::<_, MAX_PAIRS>::new(), Pairs::new());
-    for (leaf, place) in kept {
-        let Some(grad) = place.take() else { continue };
+    for (leaf, grad_slot) in leaves {
+        let Some(grad) = grad_slot.take() else { continue };
         match leaf.grad() {
             Some(earlier) => {
                 pairs.push([earlier, grad]);
-                added.push(place);
+                added.push(grad_slot);
             }
-            None if is_grad_enabled() || has_own_memory(&grad) => *place = Some(grad),
-            None => *place = Some(grad.deep_copy("backward")?),
+            None if is_grad_enabled() || has_own_memory(&grad) => *grad_slot = Some(grad),
+            None => *grad_slot = Some(grad.deep_copy("backward")?),
         }
     }
     if !pairs.is_empty() {
-        added.into_iter().zip(pair_sums(&pairs)?).for_each(|(place, sum)| *place = Some(sum));
+        added.into_iter().zip(pair_sums(&pairs)?).for_each(|(grad_slot, sum)| *grad_slot = Some(sum));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use pagelock_memory::text::type_name;
 
 use super::mode::{is_grad_enabled, no_grad};
 use super::node::{GradFn, NodeRef};
-use super::record::{Kept, is_recorded};
+use super::record::{SavedTensor, is_recorded};
 use super::{audit, node};
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -78,7 +78,7 @@ pub struct Context {
 /// A saved tensor, and how second derivatives treat it.
 #[derive(Clone)]
 struct Saved {
-    kept: Kept,
+    kept: SavedTensor,
     role: Role,
 }
 
@@ -107,7 +107,7 @@ impl Context {
     }
 
     fn push<K: Kind>(&mut self, tensor: &Tensor<K>, role: Role) {
-        self.saved.push(Saved { kept: Kept::new(tensor.raw().clone()), role });
+        self.saved.push(Saved { kept: SavedTensor::new(tensor.raw().clone()), role });
     }
 
     /// The tensor that call number `position` of `save` or `save_constant` saved, counted from 0.
@@ -153,7 +153,7 @@ fn apply<F: Function>(function: F, inputs: &[&Tensor]) -> Result<Tensor> {
     let needs = nodes().map(|node| recorded && node.is_some()).collect();
     let mut context = Context { op, needs, saved: Vec::new() };
     let versions: Vec<u64> = inputs.iter().map(|input| input.version()).collect();
-    let out = audit::excusing(nodes().flatten(), || no_grad(|| function.forward(&mut context, inputs)))?;
+    let out = audit::without_cuts(nodes().flatten(), || no_grad(|| function.forward(&mut context, inputs)))?;
     let out = out.with_node(None);
     if !recorded {
         return Ok(out);

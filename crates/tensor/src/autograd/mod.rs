@@ -24,5 +24,5 @@ pub use mode::{enable_grad, is_grad_enabled, no_grad};
 pub(crate) use audit::note_cut;
 pub(crate) use engine::{Options, gradients};
 pub(crate) use node::{GradFn, NodeRef};
-pub(crate) use record::{Kept, Saved, is_recorded, record, record_view};
+pub(crate) use record::{Saved, SavedTensor, is_recorded, record, record_view};
 pub use tensor::{Backward, HookHandle, grad};

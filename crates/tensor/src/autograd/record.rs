@@ -62,15 +62,15 @@ pub(crate) fn is_recorded<'a>(
 
 /// A saved tensor and the version at which it was saved.
 #[derive(Clone)]
-pub(crate) struct Kept {
+pub(crate) struct SavedTensor {
     raw: Raw,
     version: u64,
 }
 
-impl Kept {
-    pub(crate) fn new(raw: Raw) -> Kept {
+impl SavedTensor {
+    pub(crate) fn new(raw: Raw) -> SavedTensor {
         let version = raw.storage.version();
-        Kept { raw, version }
+        SavedTensor { raw, version }
     }
 
     /// The tensor, if it has not changed since it was saved.
@@ -103,9 +103,9 @@ impl Kept {
 /// The tensors that are saved for a derivative, as its operation declares in [`Saves`].
 enum SavedTensors<const N: usize> {
     Nothing,
-    Inputs([Option<Kept>; N]),
-    Output(Kept), // without its node, which would be a cycle
-    OutputForLast([Option<Kept>; N]),
+    Inputs([Option<SavedTensor>; N]),
+    Output(SavedTensor), // without its node, which would be a cycle
+    OutputForLast([Option<SavedTensor>; N]),
     /// Freed by a backward pass that does not retain the graph.
     Freed,
 }
@@ -115,14 +115,14 @@ impl<const N: usize> SavedTensors<N> {
         let kept = |of: &[Option<&Raw>]| {
             let mut all = [const { None }; N];
             for (kept, raw) in all.iter_mut().zip(of) {
-                *kept = raw.map(|raw| Kept::new(raw.clone()));
+                *kept = raw.map(|raw| SavedTensor::new(raw.clone()));
             }
             all
         };
         match saves {
             Saves::Nothing => SavedTensors::Nothing,
             Saves::Inputs => SavedTensors::Inputs(kept(&inputs)),
-            Saves::Output => SavedTensors::Output(Kept::new(out.clone())),
+            Saves::Output => SavedTensors::Output(SavedTensor::new(out.clone())),
             Saves::OutputForLast => {
                 let mut of = inputs;
                 of[N - 1] = Some(out);
@@ -167,7 +167,7 @@ impl<const N: usize> Links<N> {
     fn restore(&self, this: &NodeRef) -> Result<Saved<'_, N>> {
         let needs = self.edges.each_ref().mapped(Option::is_some);
         let mut saved = Saved { inputs: [const { None }; N], output: None, shapes: &self.shapes, needs };
-        let mut restore_inputs = |all: &[Option<Kept>]| -> Result<()> {
+        let mut restore_inputs = |all: &[Option<SavedTensor>]| -> Result<()> {
             for (input, kept) in saved.inputs.iter_mut().zip(all) {
                 if let Some(kept) = kept {
                     *input = Some(kept.get(self.name)?.typed());
@@ -175,7 +175,7 @@ impl<const N: usize> Links<N> {
             }
             Ok(())
         };
-        let restored_output = |kept: &Kept| Ok(Raw { node: Some(this.clone()), ..kept.get(self.name)? }.typed());
+        let restored_output = |kept: &SavedTensor| Ok(Raw { node: Some(this.clone()), ..kept.get(self.name)? }.typed());
         match &*self.lock() {
             SavedTensors::Nothing => {}
             SavedTensors::Inputs(kept) => restore_inputs(kept)?,

@@ -23,7 +23,7 @@ pub struct Backward {
 }
 
 impl Backward {
-    fn walk(&self) -> Options {
+    fn engine_options(&self) -> Options {
         Options { retain_graph: self.retain_graph || self.create_graph, create_graph: self.create_graph }
     }
 }
@@ -146,12 +146,12 @@ impl Tensor {
     /// As [`Tensor::backward`].
     pub fn backward_with(&self, options: Backward) -> Result<()> {
         let node = self.tracked("backward")?;
-        let walk = options.walk();
+        let engine_options = options.engine_options();
         let start = match options.gradient {
             None if self.rank() == 0 => RootGradient::One(&|| Ok(self.ones_like()?.into_raw())),
             given => RootGradient::Given(self.start_gradient(given)?),
         };
-        engine::backward(node, start, walk)
+        engine::backward(node, start, engine_options)
     }
 
     fn tracked(&self, op: &'static str) -> Result<&NodeRef> {
@@ -189,14 +189,14 @@ impl Tensor {
 /// # Errors
 /// As [`Tensor::backward`]; [`Error::NoGraph`] if an input does not require grad.
 pub fn grad(outputs: &[&Tensor], inputs: &[&Tensor], options: Backward) -> Result<Vec<Option<Tensor>>> {
-    let walk = options.walk();
+    let engine_options = options.engine_options();
     let mut roots = Vec::with_capacity(outputs.len());
     for output in outputs {
         let node = output.tracked("grad")?.clone();
         roots.push((node, output.start_gradient(options.gradient.clone())?));
     }
     let targets = inputs.iter().map(|input| input.tracked("grad").cloned()).collect::<Result<Vec<NodeRef>>>()?;
-    let found = engine::gradients(roots, &targets, walk)?;
+    let found = engine::gradients(roots, &targets, engine_options)?;
     Ok(found.into_iter().map(|grad| grad.map(Raw::typed)).collect())
 }
 

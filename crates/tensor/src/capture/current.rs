@@ -30,7 +30,7 @@ struct Current {
 }
 
 /// The result of a capture.
-pub(super) struct Taken<R> {
+pub(super) struct Captured<R> {
     pub(super) recording: Recording,
     pub(super) result: R,
     /// The storages that the captured work changes in place.
@@ -50,8 +50,8 @@ pub(super) struct Draws {
 
 impl Draws {
     fn new(device: &CudaDevice, start: u64) -> Result<Self> {
-        let place = Device::Cuda(device.clone());
-        let shift = FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &place, device)?;
+        let location = Device::Cuda(device.clone());
+        let shift = FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &location, device)?;
         let seed = default_generator().seed();
         Ok(Self { shift: shift.share().typed(), seed, start, counters: 0 })
     }
@@ -68,7 +68,7 @@ impl Draws {
     }
 
     /// Draws the numbers of a later launch.
-    pub(super) fn go_on(&self) -> Result<()> {
+    pub(super) fn draw_again(&self) -> Result<()> {
         let start = default_generator().take(self.counters);
         self.shift.fill_(start.wrapping_sub(self.start) as i64)
     }
@@ -132,13 +132,13 @@ pub(crate) fn with_shift(
 pub(super) fn capture<R, E: From<Error>>(
     device: &CudaDevice,
     work: impl FnOnce() -> Result<R, E>,
-) -> Result<Taken<R>, E> {
+) -> Result<Captured<R>, E> {
     if IS_CAPTURING.get() {
         return Err(Error::Captured { what: "another captured step" }.into());
     }
     let mut done = None;
     let recording = device.cuda().capture(|stream| {
-        let ended = Ends;
+        let ended = EndOfCapture;
         CURRENT.set(Some(Current { device: device.clone(), stream: stream.clone(), written: Vec::new(), draws: None }));
         BEGUN.set(BEGUN.get() + 1);
         IS_CAPTURING.set(true);
@@ -153,13 +153,13 @@ pub(super) fn capture<R, E: From<Error>>(
         return Err(recording.map_or_else(E::from, |_| unreachable!("a capture that succeeds called `work`")));
     };
     let (written, draws) = current.map_or((Vec::new(), None), |current| (current.written, current.draws));
-    Ok(Taken { result: result?, recording: recording?, written, draws })
+    Ok(Captured { result: result?, recording: recording?, written, draws })
 }
 
 /// Ends the capture of this thread, also when work unwinds.
-struct Ends;
+struct EndOfCapture;
 
-impl Drop for Ends {
+impl Drop for EndOfCapture {
     fn drop(&mut self) {
         IS_CAPTURING.set(false);
         drop(CURRENT.take());

@@ -32,7 +32,7 @@ use std::iter::zip;
 use pagelock_cuda::{Event, Graph, Shared, Stream};
 use pagelock_memory::ByteSize;
 
-use self::current::{Draws, Taken};
+use self::current::{Captured, Draws};
 pub(crate) use self::current::{note_write, number, refuse, stream_on, with_shift};
 pub use self::tensors::Tensors;
 use crate::cuda::CudaDevice;
@@ -40,7 +40,7 @@ use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::profiler;
 use crate::storage::StorageRef;
-use crate::transfer::many::{room_for, upload_to};
+use crate::transfer::many::{allocate_like, upload_to};
 
 /// A step of a loop that is repeated with inputs of the same shapes: on a GPU, with a single launch.
 ///
@@ -90,10 +90,10 @@ use crate::transfer::many::{room_for, upload_to};
 /// ```
 pub struct CapturedStep<I: Tensors, O: Tensors> {
     device: Device,
-    copies: Option<Stream>, // made when the first step is captured
+    copy_stream: Option<Stream>, // made when the first step is captured
     by_shape: Vec<ByShape<I, O>>,
     /// The inputs of the latest calls. Dropping one waits for its copy.
-    given: Vec<I>,
+    recent_inputs: Vec<I>,
 }
 
 /// The step for inputs of some shapes.
@@ -146,13 +146,13 @@ const SMALL: ByteSize = ByteSize::mib(64);
 const TURNS: usize = 3;
 
 /// The inputs of this many calls are kept, if those of a call take no more than [`SMALL_INPUTS`].
-const MAX_GIVEN: usize = 4;
+const MAX_RECENT: usize = 4;
 const SMALL_INPUTS: ByteSize = ByteSize::kib(256);
 
 impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     /// For steps on `device`. Inputs that are elsewhere are copied to it.
     pub fn new(device: &Device) -> Self {
-        Self { device: device.clone(), copies: None, by_shape: Vec::new(), given: Vec::new() }
+        Self { device: device.clone(), copy_stream: None, by_shape: Vec::new(), recent_inputs: Vec::new() }
     }
 
     /// The results of `step` for these inputs, by calling it or by launching its graph.
@@ -161,33 +161,33 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     /// Those of `step`; [`Error::Captured`] if it uses something that cannot be captured; [`Error::DeviceMemory`],
     /// [`Error::Cuda`].
     pub fn run<E: From<Error>>(&mut self, inputs: I, step: impl FnOnce(&I) -> Result<O, E>) -> Result<O, E> {
-        self.drop_given();
+        self.drop_recent_inputs();
         let device = self.device.clone();
         let _running = profiler::op(NAME);
-        let Some((cuda, copies, known)) = self.turn(&inputs)? else {
+        let Some((cuda, copy_stream, known)) = self.turn(&inputs)? else {
             return Ok(step(&inputs.on(&device)?)?.detached());
         };
-        known.wait(copies)?;
+        known.wait(copy_stream)?;
         let turn = &mut known.turns[known.now];
-        turn.give(&inputs, copies)?;
+        turn.copy_inputs(&inputs, copy_stream)?;
         let results = match turn.replay.as_mut().filter(|replay| replay.is_current()) {
-            Some(replay) => replay.again(&cuda)?,
-            None => turn.replay.insert(Replay::capture(&cuda, || step(&turn.slots))?).first(&cuda)?,
+            Some(replay) => replay.relaunch(&cuda)?,
+            None => turn.replay.insert(Replay::capture(&cuda, || step(&turn.slots))?).launch_first(&cuda)?,
         };
         known.note_launch(&cuda)?;
-        self.given.push(inputs);
+        self.recent_inputs.push(inputs);
         Ok(results)
     }
 
-    /// Drops the inputs of earlier calls if they are large, or if those of `MAX_GIVEN` calls are kept. Drops the
+    /// Drops the inputs of earlier calls if they are large, or if those of `MAX_RECENT` calls are kept. Drops the
     /// latest first: once its copy is done, all earlier copies are done too.
-    fn drop_given(&mut self) {
+    fn drop_recent_inputs(&mut self) {
         let mut len_bytes = 0;
-        if let Some(latest) = self.given.last() {
+        if let Some(latest) = self.recent_inputs.last() {
             latest.visit(&mut |input| len_bytes += input.shape().elements() * input.dtype().size());
         }
-        if self.given.len() == MAX_GIVEN || ByteSize(len_bytes as u64) > SMALL_INPUTS {
-            while self.given.pop().is_some() {}
+        if self.recent_inputs.len() == MAX_RECENT || ByteSize(len_bytes as u64) > SMALL_INPUTS {
+            while self.recent_inputs.pop().is_some() {}
         }
     }
 
@@ -197,7 +197,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         let Device::Cuda(cuda) = &self.device else { return Ok(None) };
         let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.turns[0].slots)) else {
             if self.by_shape.len() < MAX_SHAPES {
-                let turns = vec![Turn::for_such(inputs, &self.device, cuda)?];
+                let turns = vec![Turn::with_slots_like(inputs, &self.device, cuda)?];
                 let eager_calls = EAGER_CALLS - 1;
                 self.by_shape.push(ByShape { eager_calls, turns, now: 0, launches: 0, launched: None });
             }
@@ -210,15 +210,15 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         }
         let is_small = |turn: &Turn<I, O>| turn.replay.as_ref().is_some_and(|replay| replay.graph.kept() <= SMALL);
         if known.turns.len() < TURNS && inputs.is_on_host() && known.turns.iter().all(is_small) {
-            known.turns.push(Turn::for_such(inputs, &self.device, cuda)?);
+            known.turns.push(Turn::with_slots_like(inputs, &self.device, cuda)?);
             known.now = known.turns.len() - 1;
         } else {
             known.now = (known.now + 1) % known.turns.len();
         }
-        if self.copies.is_none() {
-            self.copies = Some(cuda.cuda().stream().map_err(|source| Error::cuda(NAME, source))?);
+        if self.copy_stream.is_none() {
+            self.copy_stream = Some(cuda.cuda().stream().map_err(|source| Error::cuda(NAME, source))?);
         }
-        Ok(self.copies.as_ref().map(|copies| (cuda.clone(), copies, known)))
+        Ok(self.copy_stream.as_ref().map(|copy_stream| (cuda.clone(), copy_stream, known)))
     }
 
     /// Forgets what was captured: the next calls run the step again.
@@ -235,10 +235,10 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
 
 impl<I: Tensors, O: Tensors> ByShape<I, O> {
     /// Makes copies wait for the launches before the latest one, unless they do already. See the head of the file.
-    fn wait(&self, copies: &Stream) -> Result<()> {
+    fn wait(&self, copy_stream: &Stream) -> Result<()> {
         match &self.launched {
             Some(launched) if self.launches.is_multiple_of(2) => {
-                copies.wait_for(launched).map_err(|source| Error::cuda(NAME, source))
+                copy_stream.wait_for(launched).map_err(|source| Error::cuda(NAME, source))
             }
             _ => Ok(()),
         }
@@ -254,25 +254,25 @@ impl<I: Tensors, O: Tensors> ByShape<I, O> {
 }
 
 impl<I: Tensors, O: Tensors> Turn<I, O> {
-    fn for_such(inputs: &I, device: &Device, cuda: &CudaDevice) -> Result<Self> {
+    fn with_slots_like(inputs: &I, device: &Device, cuda: &CudaDevice) -> Result<Self> {
         let mut like = Vec::new();
         inputs.visit(&mut |input| like.push(input.clone()));
-        let mut room = room_for(&like, device, cuda)?.into_iter();
-        let slots = inputs.of(&mut || room.next().unwrap_or_else(|| unreachable!("there is room for each")));
+        let mut allocated = allocate_like(&like, device, cuda)?.into_iter();
+        let slots = inputs.of(&mut || allocated.next().unwrap_or_else(|| unreachable!("there is a slot for each")));
         Ok(Self { slots, replay: None })
     }
 
     /// Copies the inputs to where the graph reads them.
-    fn give(&self, inputs: &I, copies: &Stream) -> Result<()> {
+    fn copy_inputs(&self, inputs: &I, copy_stream: &Stream) -> Result<()> {
         let mut from_host = Vec::new();
         inputs.copy_to(&self.slots, &mut from_host)?;
-        upload_to(&from_host, copies)
+        upload_to(&from_host, copy_stream)
     }
 }
 
 impl<O: Tensors> Replay<O> {
     fn capture<E: From<Error>>(device: &CudaDevice, step: impl FnOnce() -> Result<O, E>) -> Result<Self, E> {
-        let Taken { recording, result, written, draws } = current::capture(device, step)?;
+        let Captured { recording, result, written, draws } = current::capture(device, step)?;
         let outputs = result.detached();
         drop(result);
         let graph = recording.shared().map_err(|source| Error::cuda(NAME, source))?;
@@ -286,15 +286,15 @@ impl<O: Tensors> Replay<O> {
     }
 
     /// The launch that follows the capture.
-    fn first(&mut self, device: &CudaDevice) -> Result<O> {
+    fn launch_first(&mut self, device: &CudaDevice) -> Result<O> {
         self.draws.as_mut().map_or(Ok(()), Draws::begin)?;
         self.launch(device)
     }
 
     /// A later launch.
-    fn again(&mut self, device: &CudaDevice) -> Result<O> {
-        self.outputs.leave_to_others(device)?;
-        self.draws.as_ref().map_or(Ok(()), Draws::go_on)?;
+    fn relaunch(&mut self, device: &CudaDevice) -> Result<O> {
+        self.outputs.detach_results(device)?;
+        self.draws.as_ref().map_or(Ok(()), Draws::draw_again)?;
         self.launch(device)
     }
 
@@ -327,7 +327,7 @@ impl<O: Tensors> Outputs<O> {
     }
 
     /// Moves the results that the program still holds to other memory.
-    fn leave_to_others(&mut self, device: &CudaDevice) -> Result<()> {
+    fn detach_results(&mut self, device: &CudaDevice) -> Result<()> {
         let mut sharing = self.sharing.iter();
         let mut moved: Vec<[StorageRef; 2]> = Vec::new(); // from where, and where to
         self.tensors.visit_mut(&mut |output| {

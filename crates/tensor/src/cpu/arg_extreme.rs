@@ -3,7 +3,7 @@
 
 use std::ops::AddAssign;
 
-use super::permuted::Turned;
+use super::permuted::ColumnwiseResults;
 use super::sort::Key;
 use super::walk::{Dims, Walk, read_line_widened};
 use super::{CHUNK, CpuView, PIECE, Stored, simd};
@@ -30,8 +30,8 @@ pub(crate) fn arg_reduce<T: Key, const MAX: bool>(x: CpuView<'_, T>, dim: usize,
     let kept = Dims::merged(pairs.enumerate().filter(|&(i, _)| i != dim).map(|(_, pair)| pair));
     let search =
         |first: usize, kept: Dims| Search { data: x.data.from(first), kept, len: x.shape[dim], stride: x.strides[dim] };
-    if let Some(turned) = Turned::find(&kept, x.shape[dim]) {
-        return turned.write(out.into(), &|first, kept, out| search(first, kept).chunk::<MAX>(0, out.plain()));
+    if let Some(columnwise) = ColumnwiseResults::find(&kept, x.shape[dim]) {
+        return columnwise.write(out.into(), &|first, kept, out| search(first, kept).chunk::<MAX>(0, out.plain()));
     }
     let search = search(0, kept);
     let chunk_len = (CHUNK / x.shape[dim]).max(if search.in_columns() { LEAST } else { 1 });
@@ -62,7 +62,7 @@ impl<T: Key> Search<'_, T> {
         if self.stride == 1 {
             match self.data {
                 Stored::Plain(data) => return contiguous_lines::<T, MAX>(data, self.len, kept, out),
-                Stored::Halves(..) if self.len <= PIECE && self.kept.is_one_after_another(self.len) => {
+                Stored::Halves(..) if self.len <= PIECE && self.kept.is_evenly_spaced(self.len) => {
                     return self.widened_lines::<MAX>(start, out);
                 }
                 Stored::Halves(..) => {}
@@ -84,12 +84,12 @@ impl<T: Key> Search<'_, T> {
     }
 
     /// Computes the results of contiguous lines of halves from number `start` on. Widens as many lines at a time as
-    /// fit in `room`.
+    /// fit in `buffer`.
     fn widened_lines<const MAX: bool>(&self, start: usize, out: &mut [i64]) {
-        let (mut room, lines) = ([T::ZERO; PIECE], PIECE / self.len);
+        let (mut buffer, lines) = ([T::ZERO; PIECE], PIECE / self.len);
         for (i, out) in out.chunks_mut(lines).enumerate() {
             let first = (start + i * lines) * self.len;
-            let x = self.data.part(first, out.len() * self.len).widened(&mut room);
+            let x = self.data.part(first, out.len() * self.len).widened(&mut buffer);
             let rows = Dims::of(&[out.len()], &[self.len]);
             contiguous_lines::<T, MAX>(x, self.len, Walk::starting_at(rows, 0), out);
         }
@@ -97,9 +97,9 @@ impl<T: Key> Search<'_, T> {
 
     /// Computes one result for each of some neighboring columns.
     fn columns<const MAX: bool>(&self, data: Stored<'_, T>, out: &mut [i64]) {
-        let (mut best, mut room) = ([T::ZERO.rank::<MAX>(); WIDTH], [T::ZERO; WIDTH]);
+        let (mut best, mut buffer) = ([T::ZERO.rank::<MAX>(); WIDTH], [T::ZERO; WIDTH]);
         let best = &mut best[..out.len()];
-        let first = data.part(0, out.len()).widened(&mut room);
+        let first = data.part(0, out.len()).widened(&mut buffer);
         zip(&mut best[..], first).for_each(|(best, x)| *best = x.rank::<MAX>());
         out.set_to(0);
         // Two rows at once: for a single row, the compiler emits masked stores, which take many cycles with AVX2.
@@ -114,10 +114,10 @@ impl<T: Key> Search<'_, T> {
                 },
             );
         }
-        let mut other_room = [T::ZERO; WIDTH];
+        let mut other_buffer = [T::ZERO; WIDTH];
         for pair in pairs {
             let [x, y] = pair.mapped(|i| data.part(i * self.stride, out.len()));
-            let rows = [x.widened(&mut room), y.widened(&mut other_room)];
+            let rows = [x.widened(&mut buffer), y.widened(&mut other_buffer)];
             simd::vectorized(
                 #[inline(always)]
                 || next_rows::<T, MAX>(pair, rows, best, out),
@@ -137,9 +137,9 @@ impl<T: Key> Search<'_, T> {
 
     /// The result for one line of halves, which are widened `N` at a time.
     fn pieces<const N: usize, const MAX: bool>(&self, data: Stored<'_, T>) -> usize {
-        let (mut best, mut room) = (None, [T::ZERO; N]);
+        let (mut best, mut buffer) = (None, [T::ZERO; N]);
         for start in (0..self.len).step_by(N) {
-            let piece = &mut room[..N.min(self.len - start)];
+            let piece = &mut buffer[..N.min(self.len - start)];
             read_line_widened(data.from(start * self.stride), self.stride, piece);
             let (i, rank) = best_of::<T, MAX>(piece);
             if best.is_none_or(|(_, best)| rank > best) {
@@ -206,8 +206,8 @@ fn contiguous_line<T: Key, const MAX: bool>(x: &[T]) -> usize {
     // Indices as wide as the elements: the compiler vectorizes no others.
     start
         + match size_of::<T>() {
-            8 => place_of::<T, u64, MAX>(piece(start), best) as usize,
-            _ => place_of::<T, u32, MAX>(piece(start), best) as usize,
+            8 => index_of::<T, u64, MAX>(piece(start), best) as usize,
+            _ => index_of::<T, u32, MAX>(piece(start), best) as usize,
         }
 }
 
@@ -221,25 +221,25 @@ fn largest_rank<T: Key, const MAX: bool>(x: &[T]) -> T::Rank {
 }
 
 /// An index into a line.
-trait Place: Copy + Ord + From<u8> + AddAssign {
+trait LineIndex: Copy + Ord + From<u8> + AddAssign {
     const NONE: Self;
 }
 
-impl Place for u32 {
+impl LineIndex for u32 {
     const NONE: u32 = u32::MAX;
 }
 
-impl Place for u64 {
+impl LineIndex for u64 {
     const NONE: u64 = u64::MAX;
 }
 
 /// The index of the first element of this rank. There must be one.
 #[inline(always)]
-fn place_of<T: Key, I: Place, const MAX: bool>(x: &[T], rank: T::Rank) -> I {
-    let (mut first, mut here) = (I::NONE, I::from(0));
+fn index_of<T: Key, I: LineIndex, const MAX: bool>(x: &[T], rank: T::Rank) -> I {
+    let (mut first, mut index) = (I::NONE, I::from(0));
     for x in x {
-        first = first.min(if x.rank::<MAX>() == rank { here } else { I::NONE });
-        here += I::from(1);
+        first = first.min(if x.rank::<MAX>() == rank { index } else { I::NONE });
+        index += I::from(1);
     }
     first
 }

@@ -23,12 +23,12 @@ const PLANE: usize = 32;
 const SHORT: usize = 64;
 const SAMPLES: usize = 16;
 
-/// The numbers of a [`Change`], each for all channels: mean, scale, weight, bias.
-pub(crate) type Numbers<'a, R> = [&'a [R]; 4];
+/// The numbers of a [`Normalizer`], each for all channels: mean, scale, weight, bias.
+pub(crate) type Normalizers<'a, R> = [&'a [R]; 4];
 
 /// How a channel's elements are normalized.
 #[derive(Clone, Copy)]
-struct Change<R> {
+struct Normalizer<R> {
     mean: R,
     /// 1 / √(variance + eps)
     scale: R,
@@ -36,7 +36,7 @@ struct Change<R> {
     bias: R,
 }
 
-impl<R: Real> Change<R> {
+impl<R: Real> Normalizer<R> {
     #[inline(always)]
     fn new([mean, scale, weight, bias]: [R; 4]) -> Self {
         Self { mean, scale, weight, bias }
@@ -59,21 +59,21 @@ impl<R: Real> Change<R> {
     }
 }
 
-/// Calls `f` with the changes of all channels; `statistics` are their means, then their variances.
-pub(crate) fn with_changes<R: Real, U>(
+/// Calls `f` with the normalizers of all channels; `statistics` are their means, then their variances.
+pub(crate) fn with_normalizers<R: Real, U>(
     statistics: &[R],
     [weight, bias]: [Option<Stored<'_, R>>; 2],
     eps: R,
     n_channels: usize,
-    f: impl FnOnce(Numbers<'_, R>) -> Result<U>,
+    f: impl FnOnce(Normalizers<'_, R>) -> Result<U>,
 ) -> Result<U> {
     let of = |parameter: Option<Stored<'_, R>>, i: usize, otherwise| parameter.map_or(otherwise, |all| all.get(i));
     let (means, variances) = statistics[..2 * n_channels].split_at(n_channels);
     scratch::with(4 * n_channels, |numbers: &mut [R]| {
         for i in 0..n_channels {
             let (mean, scale) = centered(means[i], R::ONE / (variances[i] + eps).sqrt());
-            let change = [mean, scale, of(weight, i, R::ONE), of(bias, i, R::ZERO)];
-            (0..4).for_each(|k| numbers[k * n_channels + i] = change[k]);
+            let normalizer = [mean, scale, of(weight, i, R::ONE), of(bias, i, R::ZERO)];
+            (0..4).for_each(|k| numbers[k * n_channels + i] = normalizer[k]);
         }
         f(from_fn(|k| &numbers[k * n_channels..][..n_channels]))
     })
@@ -159,7 +159,7 @@ fn means_of<R: Real>(geometry: Channels, x: Stored<'_, R>, totals: &mut [f64], m
 /// Normalizes `x`. With `relu`, negative results become 0.
 pub(crate) fn batch_norm<R: Real>(
     geometry: Channels,
-    changes: Numbers<'_, R>,
+    normalizers: Normalizers<'_, R>,
     relu: bool,
     x: Stored<'_, R>,
     out: StoredMut<'_, R>,
@@ -168,20 +168,20 @@ pub(crate) fn batch_norm<R: Real>(
     match relu {
         false => map(
             geometry,
-            changes,
+            normalizers,
             [x],
             out,
             #[inline(always)]
-            move |change, [x]| Change::new(change).out(x),
+            move |normalizer, [x]| Normalizer::new(normalizer).out(x),
         ),
         true => map(
             geometry,
-            changes,
+            normalizers,
             [x],
             out,
             #[inline(always)]
-            move |change, [x]| {
-                let y = Change::new(change).out(x);
+            move |normalizer, [x]| {
+                let y = Normalizer::new(normalizer).out(x);
                 if y < zero { zero } else { y }
             },
         ),
@@ -191,13 +191,13 @@ pub(crate) fn batch_norm<R: Real>(
 /// `Σ g·x̂` of each channel, then `Σ g` of each, where the inputs are `x` and the gradient `g` of the result.
 pub(crate) fn batch_norm_sums<R: Real>(
     geometry: Channels,
-    changes: Numbers<'_, R>,
+    normalizers: Normalizers<'_, R>,
     relu: bool,
     inputs: [Stored<'_, R>; 2],
     out: &mut [R],
 ) -> Result<()> {
     scratch::with(out.len(), |totals: &mut [f64]| {
-        let [mean, scale, ..] = changes;
+        let [mean, scale, ..] = normalizers;
         match relu {
             false => fold(
                 geometry,
@@ -209,14 +209,14 @@ pub(crate) fn batch_norm_sums<R: Real>(
             ),
             true => fold(
                 geometry,
-                changes,
+                normalizers,
                 inputs,
                 totals,
                 #[inline(always)]
-                move |change, [x, grad]| {
-                    let change = Change::new(change);
-                    let grad = change.grad(true, x, grad);
-                    [grad * change.normal(x), grad]
+                move |normalizer, [x, grad]| {
+                    let normalizer = Normalizer::new(normalizer);
+                    let grad = normalizer.grad(true, x, grad);
+                    [grad * normalizer.normal(x), grad]
                 },
             ),
         }?;
@@ -245,7 +245,7 @@ pub(crate) fn scaled_deviations<R: Real>(
 /// The gradient of `x`; `sums` are those of [`batch_norm_sums`] if the statistics depended on `x`.
 pub(crate) fn batch_norm_grad<R: Real>(
     geometry: Channels,
-    changes: Numbers<'_, R>,
+    normalizers: Normalizers<'_, R>,
     (relu, sums): (bool, Option<&[R]>),
     inputs: [Stored<'_, R>; 2],
     out: StoredMut<'_, R>,
@@ -253,18 +253,18 @@ pub(crate) fn batch_norm_grad<R: Real>(
     let Some(sums) = sums else {
         return map(
             geometry,
-            changes,
+            normalizers,
             inputs,
             out,
             #[inline(always)]
-            move |change, [x, grad]| {
-                let change = Change::new(change);
-                change.scale * change.weight * change.grad(relu, x, grad)
+            move |normalizer, [x, grad]| {
+                let normalizer = Normalizer::new(normalizer);
+                normalizer.scale * normalizer.weight * normalizer.grad(relu, x, grad)
             },
         );
     };
     let (channels, part) = (geometry.channels, R::from_f64(1.0 / (geometry.outer * geometry.inner) as f64));
-    let [mean, scale, weight, bias] = changes;
+    let [mean, scale, weight, bias] = normalizers;
     scratch::with(3 * channels, |products: &mut [R]| {
         for (i, factor) in products[..channels].iter_mut().enumerate() {
             *factor = scale[i] * weight[i];
@@ -288,8 +288,8 @@ pub(crate) fn batch_norm_grad<R: Real>(
                 out,
                 #[inline(always)]
                 move |[mean, scale, weight, bias, factor, dot, sum], [x, grad]| {
-                    let change = Change::new([mean, scale, weight, bias]);
-                    factor * (change.grad(true, x, grad) - sum - change.normal(x) * dot)
+                    let normalizer = Normalizer::new([mean, scale, weight, bias]);
+                    factor * (normalizer.grad(true, x, grad) - sum - normalizer.normal(x) * dot)
                 },
             ),
         }
@@ -490,12 +490,12 @@ fn map_columns<R: Real, const K: usize, const N: usize>(
     f: impl Fn([R; K], [R; N]) -> R,
 ) {
     let width = numbers[0].len();
-    let mut room = [[R::ZERO; COLUMNS]; N];
+    let mut buffer = [[R::ZERO; COLUMNS]; N];
     for start in (0..width).step_by(COLUMNS) {
         let n = COLUMNS.min(width - start);
         let numbers = columns_of(numbers, start, n);
         for (i, out) in out.chunks_exact_mut(width).enumerate() {
-            let x = windows(inputs, i * width + start, &mut room);
+            let x = windows(inputs, i * width + start, &mut buffer);
             let mut results = [R::ZERO; COLUMNS];
             for (j, result) in results.iter_mut().enumerate() {
                 let mut at = [R::ZERO; N];
@@ -515,15 +515,15 @@ fn map_columns<R: Real, const K: usize, const N: usize>(
 fn windows<'a, R: Real, const N: usize>(
     inputs: [&'a [R]; N],
     start: usize,
-    room: &'a mut [[R; COLUMNS]; N],
+    buffer: &'a mut [[R; COLUMNS]; N],
 ) -> [&'a [R; COLUMNS]; N] {
-    for (room, input) in zip(&mut room[..], inputs) {
+    for (buffer, input) in zip(&mut buffer[..], inputs) {
         let rest = &input[start..];
         if rest.len() < COLUMNS {
-            room[..rest.len()].copy_from(rest);
+            buffer[..rest.len()].copy_from(rest);
         }
     }
-    let mut windows = room.each_ref();
+    let mut windows = buffer.each_ref();
     for (window, input) in zip(&mut windows[..], inputs) {
         *window = input[start..].first_chunk().unwrap_or(*window);
     }
@@ -560,8 +560,8 @@ mod tests {
         let x: Vec<R> = (0..outer * channels * inner).map(value).collect();
         let (mut statistics, mut out) = (vec![R::ZERO; 3 * channels], vec![R::ONE; x.len()]);
         channel_statistics(geometry, x[..].into(), &mut statistics).unwrap();
-        with_changes(&statistics, [None; 2], R::from_f64(1e-5), channels, |changes| {
-            batch_norm(geometry, changes, false, x[..].into(), (&mut out[..]).into())
+        with_normalizers(&statistics, [None; 2], R::from_f64(1e-5), channels, |normalizers| {
+            batch_norm(geometry, normalizers, false, x[..].into(), (&mut out[..]).into())
         })
         .unwrap();
         assert!(statistics[..channels].iter().all(|mean| mean.magnitude() <= R::LARGEST), "{:?}", &statistics);

@@ -152,21 +152,21 @@ impl<T: Computing, F: Fold<T>> Columns<'_, T, F> {
             }
             return;
         }
-        // Widens as many rows as fit in `room`, one after another.
-        let mut room = [T::ZERO; WIDTH];
-        let together = (room.len() / tile.width).min(ROWS);
+        // Widens as many rows as fit in `buffer`, one after another.
+        let mut buffer = [T::ZERO; WIDTH];
+        let buffer_rows = (buffer.len() / tile.width).min(ROWS);
         let mut left = n;
         while left > 0 {
-            let run = rows.run().min(left).min(together);
+            let run = rows.run().min(left).min(buffer_rows);
             let from = self.data.from(tile.offset + rows.offset());
             if stride == 1 && self.reduced.inner().1 == tile.width {
-                read_line_widened(from, 1, &mut room[..run * tile.width]);
+                read_line_widened(from, 1, &mut buffer[..run * tile.width]);
             } else {
-                for (i, row) in room.chunks_exact_mut(tile.width).take(run).enumerate() {
+                for (i, row) in buffer.chunks_exact_mut(tile.width).take(run).enumerate() {
                     read_line_widened(from.from(i * self.reduced.inner().1), stride, row);
                 }
             }
-            add_run(fold, room[..].into(), tile.width, run, sums);
+            add_run(fold, buffer[..].into(), tile.width, run, sums);
             rows.advance(run);
             left -= run;
         }
@@ -207,9 +207,9 @@ fn add_halves<T: Computing, F: Fold<T>>(
         #[inline(always)]
         move || {
             // Rows that are far apart are read a few at a time.
-            let together = if distance <= WIDTH { n } else { 4 };
-            for first in (0..n).step_by(together) {
-                let rows = first..n.min(first + together);
+            let group_rows = if distance <= WIDTH { n } else { 4 };
+            for first in (0..n).step_by(group_rows) {
+                let rows = first..n.min(first + group_rows);
                 let (blocks, rest) = sums.as_chunks_mut::<BLOCK>();
                 for (block, sums) in blocks.iter_mut().enumerate() {
                     add_block_of_halves(fold, registers, &bits[block * BLOCK..], distance, rows.clone(), sums);

@@ -45,7 +45,7 @@ pub(crate) fn copy<T: Value + Pod>(x: CpuView<'_, T>, out: &mut [T]) {
 /// [`copy`] line by line, for a type that has invalid bit patterns.
 pub(crate) fn copy_lines<T: Value>(x: CpuView<'_, T>, out: &mut [T]) {
     if !out.is_empty() {
-        place_lines(out, &contiguous_strides(x.shape), x);
+        copy_lines_strided(out, &contiguous_strides(x.shape), x);
     }
 }
 
@@ -73,16 +73,16 @@ pub(crate) fn interleave_two<T: Value + Pod>(a: CpuView<'_, T>, b: CpuView<'_, T
 }
 
 /// `dst[i] = x[i]`, where element `i` of `dst` is at offset `i · strides`. No two elements may have the same offset.
-pub(crate) fn place<T: Value + Pod>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
+pub(crate) fn copy_strided<T: Value + Pod>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     if x.shape.contains(&0) {
         return;
     }
     let dims = Dims::of(x.shape, strides);
-    if dims.is_contiguous() { copy(x, &mut dst[..dims.len()]) } else { place_lines(dst, strides, x) }
+    if dims.is_contiguous() { copy(x, &mut dst[..dims.len()]) } else { copy_lines_strided(dst, strides, x) }
 }
 
-/// `place` line by line, if no dimension is empty.
-fn place_lines<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
+/// [`copy_strided`] line by line, if no dimension is empty.
+fn copy_lines_strided<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_, T>) {
     let data = x.data.plain();
     StridedZip::of(x.shape, [strides, x.strides]).in_parts(dst, chunk_of::<T>(), |dst, [_, from], sides| {
         sides.each(|lines| match (lines.steps, lines.len) {

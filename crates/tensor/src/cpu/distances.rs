@@ -96,10 +96,10 @@ impl<R: Real> WithSimd for RowGrad<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
         let RowGrad { x, y, grad, is_euclidean, out } = self;
-        let (m, mut room) = (grad.len(), [R::ZERO; COLUMNS]);
+        let (m, mut buffer) = (grad.len(), [R::ZERO; COLUMNS]);
         out.set_to(R::ZERO);
         for (block, grad) in grad.chunks(COLUMNS).enumerate() {
-            let (weights, y) = (&mut room[..grad.len()], &y[block * COLUMNS..]);
+            let (weights, y) = (&mut buffer[..grad.len()], &y[block * COLUMNS..]);
             weights.copy_from(grad);
             if is_euclidean {
                 over_distances(simd, x, y, m, weights);

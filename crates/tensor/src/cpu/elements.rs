@@ -89,18 +89,18 @@ impl<'a, C: NoUninit> Stored<'a, C> {
 }
 
 impl<'a, C: Computing> Stored<'a, C> {
-    /// The elements in the computing type: in place, or widened into `room`, which is at least as long.
+    /// The elements in the computing type: in place, or widened into `buffer`, which is at least as long.
     #[inline]
-    pub(crate) fn widened<'r>(self, room: &'r mut [C]) -> &'r [C]
+    pub(crate) fn widened<'r>(self, buffer: &'r mut [C]) -> &'r [C]
     where
         'a: 'r,
     {
         match self {
             Stored::Plain(elements) => elements,
             Stored::Halves(bits, half) => {
-                let room = &mut room[..bits.len()];
-                half.widen(bits, C::f32s(room));
-                room
+                let buffer = &mut buffer[..bits.len()];
+                half.widen(bits, C::f32s(buffer));
+                buffer
             }
         }
     }
@@ -120,9 +120,9 @@ impl<'a, C: Computing> Stored<'a, C> {
         match self {
             Stored::Plain(elements) => read(elements),
             Stored::Halves(bits, half) => {
-                let mut room = [C::ZERO; N];
+                let mut buffer = [C::ZERO; N];
                 for bits in bits.chunks(piece) {
-                    read(Stored::Halves(bits, half).widened(&mut room));
+                    read(Stored::Halves(bits, half).widened(&mut buffer));
                 }
             }
         }
@@ -143,7 +143,7 @@ impl<'a, C: Computing> Stored<'a, C> {
 }
 
 /// Elements of an operand that [`by_rows`] widens at a time: two inputs and a result fit in the L1 cache.
-const ROOM: usize = 2048;
+const GROUP: usize = 2048;
 
 /// Calls `work(first, inputs, out)` for consecutive rows from number `first` on, on several threads if there are more than
 /// `chunk` elements. Rows have `row_len` elements in each input; `out` has the same number of elements for each of them.
@@ -164,7 +164,7 @@ pub(super) fn by_rows<C: Real, const N: usize>(
     }
     let out_len = out.len() / (inputs[0].len() / row_len);
     let is_plain = matches!(out, StoredMut::Plain(_)) && inputs.iter().all(|input| matches!(input, Stored::Plain(_)));
-    let (chunk, group) = (rows_in(chunk, row_len), rows_in(ROOM, row_len));
+    let (chunk, group) = (rows_in(chunk, row_len), rows_in(GROUP, row_len));
     out.try_for_each_chunk(chunk * out_len, &|i, out| {
         let (first, rows) = (i * chunk, out.len() / out_len);
         let inputs = inputs.mapped(|input| input.part(first * row_len, rows * row_len));
@@ -172,14 +172,14 @@ pub(super) fn by_rows<C: Real, const N: usize>(
             work(first, inputs.mapped(Stored::plain), out.plain());
             return Ok(());
         }
-        scratch::with(group.min(rows) * (N * row_len + out_len), |room: &mut [C]| {
+        scratch::with(group.min(rows) * (N * row_len + out_len), |buffer: &mut [C]| {
             for (j, mut out) in out.chunks(group * out_len).enumerate() {
                 let len = out.len() / out_len * row_len;
-                let (own, mut room) = room.split_at_mut(out.len());
+                let (own, mut buffer) = buffer.split_at_mut(out.len());
                 let mut widened = [&[][..]; N];
                 for (widened, input) in zip(&mut widened[..], inputs) {
-                    let (own, rest) = std::mem::take(&mut room).split_at_mut(len);
-                    (*widened, room) = (input.part(j * group * row_len, len).widened(own), rest);
+                    let (own, rest) = std::mem::take(&mut buffer).split_at_mut(len);
+                    (*widened, buffer) = (input.part(j * group * row_len, len).widened(own), rest);
                 }
                 out.write_in(own, |out| work(first + j * group, widened, out));
             }
@@ -243,22 +243,22 @@ fn widened_piece<'r, C: Computing, const N: usize>(
     inputs: [Stored<'r, C>; N],
     start: usize,
     len: usize,
-    rooms: &'r mut [[C; PIECE]; N],
+    buffers: &'r mut [[C; PIECE]; N],
 ) -> [&'r [C]; N] {
     let mut pieces = [&[][..]; N];
-    for ((piece, room), input) in zip(zip(&mut pieces[..], rooms), inputs) {
-        *piece = input.part(start, len).widened(room);
+    for ((piece, buffer), input) in zip(zip(&mut pieces[..], buffers), inputs) {
+        *piece = input.part(start, len).widened(buffer);
     }
     pieces
 }
 
 /// `n` pieces of `len` elements of each input, `stride` elements apart, from number `start` on: in place, or widened
-/// into `room` without gaps. Also returns how far apart the returned pieces begin.
+/// into `buffer` without gaps. Also returns how far apart the returned pieces begin.
 pub(super) fn widened_block<'r, C: Computing, const N: usize>(
     inputs: [Stored<'r, C>; N],
     start: usize,
     (n, len, stride): (usize, usize, usize),
-    mut room: &'r mut [C],
+    mut buffer: &'r mut [C],
 ) -> ([&'r [C]; N], usize) {
     let mut all = [&[][..]; N];
     let is_plain = inputs.iter().all(|input| matches!(input, Stored::Plain(_)));
@@ -267,12 +267,12 @@ pub(super) fn widened_block<'r, C: Computing, const N: usize>(
             *all = input.part(start, (n - 1) * stride + len).plain();
             continue;
         }
-        let (own, rest) = std::mem::take(&mut room).split_at_mut(n * len);
+        let (own, rest) = std::mem::take(&mut buffer).split_at_mut(n * len);
         let (n, len) = if len == stride { (1, n * len) } else { (n, len) };
         for (i, own) in own.chunks_exact_mut(len).enumerate().take(n) {
             input.part(start + i * stride, len).copy_to(own);
         }
-        (*all, room) = (own, rest);
+        (*all, buffer) = (own, rest);
     }
     (all, if is_plain { stride } else { len })
 }
@@ -286,6 +286,13 @@ pub(super) fn rows_in(len: usize, row_len: usize) -> usize {
         rows @ 16.. => rows / 16 * 16,
         rows => rows.max(1),
     }
+}
+
+/// How many rows are computed together, step by step, so that a step of one row overlaps with those of others: as many
+/// as have `group` elements, at least one and at most `LANES`.
+#[inline(always)]
+pub(super) fn rows_per_group<const LANES: usize>(row_len: usize, group: usize) -> usize {
+    (group / row_len).clamp(1, LANES)
 }
 
 /// Element number `i` of each slice.
@@ -422,7 +429,7 @@ impl<'a, C: Computing> StoredMut<'a, C> {
             StoredMut::Plain(elements) => write(&mut elements[start..][..len]),
             StoredMut::Halves(bits, half) => {
                 let (mut short, mut long);
-                let room = match len <= SHORT {
+                let buffer = match len <= SHORT {
                     true => {
                         short = [C::ZERO; SHORT];
                         &mut short[..len]
@@ -432,22 +439,22 @@ impl<'a, C: Computing> StoredMut<'a, C> {
                         &mut long[..len]
                     }
                 };
-                let result = write(room);
-                half.narrow(C::f32s(room), &mut bits[start..][..len]);
+                let result = write(buffer);
+                half.narrow(C::f32s(buffer), &mut bits[start..][..len]);
                 result
             }
         }
     }
 
     /// Writes all elements. `write` gets a slice of the computing type with unspecified values: the elements in
-    /// place, or `room`, which is as long.
+    /// place, or `buffer`, which is as long.
     #[inline]
-    pub(super) fn write_in(&mut self, room: &mut [C], write: impl FnOnce(&mut [C])) {
+    pub(super) fn write_in(&mut self, buffer: &mut [C], write: impl FnOnce(&mut [C])) {
         match self {
             StoredMut::Plain(elements) => write(elements),
             StoredMut::Halves(bits, half) => {
-                write(room);
-                half.narrow(C::f32s(room), bits);
+                write(buffer);
+                half.narrow(C::f32s(buffer), bits);
             }
         }
     }

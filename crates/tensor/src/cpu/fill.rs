@@ -36,19 +36,19 @@ pub(crate) fn fill_by_number<T: Value>(out: &mut [T], f: impl Fn(usize) -> T + S
 /// `out[i] = f(i)`, rounded to halves, given as their bits.
 pub(crate) fn fill_halves_by_number(out: &mut [u16], half: Half, f: impl Fn(usize) -> f64 + Sync + Copy) {
     in_chunks(out, |start, chunk| {
-        let mut room = [0.0; PIECE];
+        let mut buffer = [0.0; PIECE];
         for (piece, out) in chunk.chunks_mut(PIECE).enumerate() {
-            let (first, room) = (start + piece * PIECE, &mut room[..out.len()]);
+            let (first, buffer) = (start + piece * PIECE, &mut buffer[..out.len()]);
             simd::vectorized_widely(
                 #[inline(always)]
                 || {
                     let number = f; // a copy, as above
-                    for (i, out) in zip(first.., &mut *room) {
+                    for (i, out) in zip(first.., &mut *buffer) {
                         *out = f64_to_f32_odd(number(i));
                     }
                 },
             );
-            half.narrow(room, out);
+            half.narrow(buffer, out);
         }
     });
 }

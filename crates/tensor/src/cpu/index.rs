@@ -53,13 +53,13 @@ impl<T: Value + Pod> Rows<'_, T> {
     /// Copies whole rows, from number `start` on.
     fn copy(&self, start: usize, out: &mut [T]) {
         let row_len = self.inside.len();
-        let (mut place, mut first, mut rest) = (start / self.index.len(), start % self.index.len(), out);
+        let (mut outer, mut first, mut rest) = (start / self.index.len(), start % self.index.len(), out);
         while !rest.is_empty() {
             let n = (self.index.len() - first).min(rest.len() / row_len);
             let (some, others) = rest.split_at_mut(n * row_len);
             let rows = self.index[first..][..n].iter().map(|&index| index as usize * self.stride);
-            self.copy_some(&self.data[self.outside.offset(place)..], rows, some);
-            (place, first, rest) = (place + 1, 0, others);
+            self.copy_some(&self.data[self.outside.offset(outer)..], rows, some);
+            (outer, first, rest) = (outer + 1, 0, others);
         }
     }
 
@@ -298,7 +298,7 @@ fn summing<C: Num>(
     dst: StoredMut<'_, C>,
     src: CpuView<'_, C>,
     base: Option<Stored<'_, C>>,
-    how: impl Summing,
+    work: impl Summing,
 ) -> Result<()> {
     if dst.len() == 0 || src.shape.contains(&0) {
         match (base, dst) {
@@ -314,20 +314,20 @@ fn summing<C: Num>(
             let src = Source { data: Stored::Halves(bits, half), strides, dims };
             let (dst, base) = (StoredMut::Halves(dst, half), base.map(|base| Stored::Halves(base.halves(), half)));
             match Wide::new(half) {
-                Some(Wide::F16(registers)) => how.sum(dst, src, base, AddInRegisters(registers)),
-                _ => how.sum(dst, src, base, AddF16),
+                Some(Wide::F16(registers)) => work.sum(dst, src, base, AddInRegisters(registers)),
+                _ => work.sum(dst, src, base, AddF16),
             }
         }
         (StoredMut::Halves(dst, Half::BF16), Stored::Halves(bits, half)) => {
             let src = Source { data: Stored::Halves(bits, half), strides, dims };
-            how.sum(StoredMut::Halves(dst, half), src, base.map(|base| Stored::Halves(base.halves(), half)), AddBf16)
+            work.sum(StoredMut::Halves(dst, half), src, base.map(|base| Stored::Halves(base.halves(), half)), AddBf16)
         }
-        (dst, data) => how.sum(dst, Source { data, strides, dims }, base, AddNumbers),
+        (dst, data) => work.sum(dst, Source { data, strides, dims }, base, AddNumbers),
     }
 }
 
 /// Elements that a thread adds to at a time. Widened halves fit in the L1 cache.
-fn added_together<C: Num>(dst: &StoredMut<'_, C>) -> usize {
+fn chunk_len<C: Num>(dst: &StoredMut<'_, C>) -> usize {
     match dst {
         StoredMut::Plain(_) => CHUNK,
         StoredMut::Halves(..) => CHUNK / 4,
@@ -358,23 +358,23 @@ struct Source<'a, C> {
 }
 
 impl<C: Num> Source<'_, C> {
-    /// `len` elements from number `start` on: in place, or in `room`, which is at least as long.
+    /// `len` elements from number `start` on: in place, or in `buffer`, which is at least as long.
     #[inline(always)]
-    fn part<'r>(&'r self, start: usize, len: usize, room: &'r mut [C]) -> &'r [C] {
+    fn part<'r>(&'r self, start: usize, len: usize, buffer: &'r mut [C]) -> &'r [C] {
         if self.dims.is_contiguous() {
-            return self.data.part(start, len).widened(room);
+            return self.data.part(start, len).widened(buffer);
         }
-        let room = &mut room[..len];
-        Walk::starting_at(self.dims, start).read_widened(self.data, room);
-        room
+        let buffer = &mut buffer[..len];
+        Walk::starting_at(self.dims, start).read_widened(self.data, buffer);
+        buffer
     }
 
     /// Calls `body` with `len` elements from number `start` on, of which there may be any number.
     fn with(&self, start: usize, len: usize, body: impl FnOnce(&[C])) -> Result<()> {
         match self.data {
             Stored::Plain(data) if self.dims.is_contiguous() => body(&data[start..][..len]),
-            _ => scratch::with(len, |room| {
-                body(self.part(start, len, room));
+            _ => scratch::with(len, |buffer| {
+                body(self.part(start, len, buffer));
                 Ok(())
             })?,
         }
@@ -423,7 +423,7 @@ impl Summing for Scatter<'_> {
         // The outermost dimension splits source and destination alike.
         let (rows, src_rows) = (self.dst_shape[0], self.index.shape[0]);
         let (row_len, src_row_len) = (dst.len() / rows, src.dims.len() / src_rows);
-        let chunk_rows = (added_together(&dst) / row_len.max(src_row_len)).max(1);
+        let chunk_rows = (chunk_len(&dst) / row_len.max(src_row_len)).max(1);
         dst.try_for_each_chunk(chunk_rows * row_len, &|i, dst| {
             let first = i * chunk_rows;
             let n = (dst.len() / row_len).min(src_rows.saturating_sub(first));
@@ -474,13 +474,13 @@ impl Summing for AddRows<'_> {
         if dst.len() == self.slab_len && self.row_len >= LONG_ROW && added.max(self.slab_len) > 2 * CHUNK {
             return self.sum_in_bands(dst, &src, base, adding);
         }
-        let chunk_slabs = (added_together(&dst) / self.slab_len.max(added)).max(1);
+        let chunk_slabs = (chunk_len(&dst) / self.slab_len.max(added)).max(1);
         dst.try_for_each_chunk(chunk_slabs * self.slab_len, &|i, dst| {
             scratch::reals_mut(dst, |dst| {
-                let mut room = [C::ZERO; PIECE];
+                let mut buffer = [C::ZERO; PIECE];
                 begin(dst, base, i * chunk_slabs * self.slab_len);
                 for (k, slab) in dst.chunks_exact_mut(self.slab_len).enumerate() {
-                    self.add_slab(slab, &src, (i * chunk_slabs + k) * added, &mut room, adding);
+                    self.add_slab(slab, &src, (i * chunk_slabs + k) * added, &mut buffer, adding);
                 }
                 Ok(())
             })
@@ -496,20 +496,20 @@ impl AddRows<'_> {
         slab: &mut [C],
         src: &Source<'_, C>,
         first: usize,
-        room: &mut [C],
+        buffer: &mut [C],
         adding: impl Adding<C>,
     ) {
         if self.row_len >= LONG_ROW {
             for (j, &row) in self.index.iter().enumerate() {
                 let row = &mut slab[row as usize * self.row_len..][..self.row_len];
-                add_row(row, src, first + j * self.row_len, room, adding);
+                add_row(row, src, first + j * self.row_len, buffer, adding);
             }
             return;
         }
         let rows = PIECE / self.row_len;
         if self.row_len == 1 {
             for (n, index) in self.index.chunks(rows).enumerate() {
-                let values = src.part(first + n * rows, index.len(), room);
+                let values = src.part(first + n * rows, index.len(), buffer);
                 for (&j, &value) in zip(index, values) {
                     let dst = &mut slab[j as usize];
                     *dst = adding.plus_one(*dst, value);
@@ -518,7 +518,7 @@ impl AddRows<'_> {
             return;
         }
         for (n, index) in self.index.chunks(rows).enumerate() {
-            let values = src.part(first + n * rows * self.row_len, index.len() * self.row_len, room);
+            let values = src.part(first + n * rows * self.row_len, index.len() * self.row_len, buffer);
             for (&j, values) in zip(index, values.chunks_exact(self.row_len)) {
                 let row = &mut slab[j as usize * self.row_len..][..self.row_len];
                 zip(&mut row[..], values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value));
@@ -536,17 +536,17 @@ impl AddRows<'_> {
     ) -> Result<()> {
         let band = (CHUNK / self.row_len).max(1);
         let n_bands = (dst.len() / self.row_len).div_ceil(band);
-        scratch::with(n_bands + 1 + self.index.len(), |room: &mut [usize]| {
-            let (ends, order) = room.split_at_mut(n_bands + 1);
+        scratch::with(n_bands + 1 + self.index.len(), |buffer: &mut [usize]| {
+            let (ends, order) = buffer.split_at_mut(n_bands + 1);
             self.sort_by_band(band, ends, order);
             dst.try_for_each_chunk(band * self.row_len, &|i, dst| {
                 scratch::reals_mut(dst, |dst| {
-                    let mut room = [C::ZERO; PIECE];
+                    let mut buffer = [C::ZERO; PIECE];
                     begin(dst, base, i * band * self.row_len);
                     for &j in &order[ends[i]..ends[i + 1]] {
                         let row = self.index[j] as usize - i * band;
                         let row = &mut dst[row * self.row_len..][..self.row_len];
-                        add_row(row, src, j * self.row_len, &mut room, adding);
+                        add_row(row, src, j * self.row_len, &mut buffer, adding);
                     }
                     Ok(())
                 })
@@ -575,9 +575,9 @@ impl AddRows<'_> {
 
 /// Adds elements of the source, from number `start` on, to all elements of the row.
 #[inline]
-fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, room: &mut [C], adding: impl Adding<C>) {
+fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, buffer: &mut [C], adding: impl Adding<C>) {
     for (n, row) in row.chunks_mut(PIECE).enumerate() {
-        let values = src.part(start + n * PIECE, row.len(), room);
+        let values = src.part(start + n * PIECE, row.len(), buffer);
         simd::vectorized(
             #[inline(always)]
             || zip(&mut row[..], values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value)),

@@ -2,11 +2,11 @@
 //! and rounded in registers.
 
 use super::elements::rows_in;
-use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide};
-use super::source::Room;
+use super::math::half::{BLOCK, Block, Half, InAnyOrder, Registers, Wide};
+use super::source::AlignedBuffer;
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
-use crate::inlined::{Array, Slice, together, zip};
+use crate::inlined::{Array, Slice, zip, zip_all};
 
 /// A formula, as functions that compute or change a piece of the destination from pieces of the sources.
 #[derive(Clone, Copy)]
@@ -43,25 +43,25 @@ impl<T: Computing, A: Computing, const N: usize> Kernel<'_, T, A, N> {
 
     /// Runs the formula where some operands are halves, of the same type or not.
     fn run_halves(self, dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
-        let StoredMut::Halves(_, half) = dst else { return self.run_in_rooms(dst, sources) };
-        let are_alike = sources.iter().all(|source| matches!(source, Stored::Halves(_, of) if *of == half));
+        let StoredMut::Halves(_, half) = dst else { return self.run_in_buffers(dst, sources) };
+        let are_alike = are_halves(&sources, half);
         match (self.halves, Wide::new(half)) {
             (Halves::Bits(of_bits), _) if are_alike => of_bits(dst.halves(), bits_of(&sources)),
             (Halves::Registers(of_blocks), Some(wide)) if are_alike => {
                 run_in_registers(|dst, sources| of_blocks(wide, dst, sources), dst.halves(), bits_of(&sources));
             }
-            _ => self.run_in_rooms(dst, sources),
+            _ => self.run_in_buffers(dst, sources),
         }
     }
 
     /// Widens halves to numbers in buffers first, and rounds the results afterwards.
-    fn run_in_rooms(self, mut dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
-        let (mut to, mut from) = (Room([T::ZERO; PIECE]), [Room([A::ZERO; PIECE]); N]);
+    fn run_in_buffers(self, mut dst: StoredMut<'_, T>, sources: [Stored<'_, A>; N]) {
+        let (mut to, mut from) = (AlignedBuffer([T::ZERO; PIECE]), [AlignedBuffer([A::ZERO; PIECE]); N]);
         for start in (0..dst.len()).step_by(PIECE) {
             let len = PIECE.min(dst.len() - start);
             let mut widened = [&[][..]; N];
-            for ((widened, room), source) in zip(zip(&mut widened[..], &mut from), sources) {
-                *widened = source.part(start, len).widened(&mut room.0);
+            for ((widened, buffer), source) in zip(zip(&mut widened[..], &mut from), sources) {
+                *widened = source.part(start, len).widened(&mut buffer.0);
             }
             match dst.part(start, len) {
                 StoredMut::Plain(dst) => (self.numbers)(dst, &widened),
@@ -120,6 +120,11 @@ fn blocks_of<'a, const N: usize>(slices: &[&'a [u16]; N]) -> [&'a [Block]; N] {
     blocks
 }
 
+/// Whether all operands are halves of this type.
+fn are_halves<A: Computing, const N: usize>(operands: &[Stored<'_, A>; N], half: Half) -> bool {
+    operands.iter().all(|operand| matches!(operand, Stored::Halves(_, of) if *of == half))
+}
+
 /// The bits of elements that are halves.
 #[inline(always)]
 fn bits_of<'a, A: Computing, const N: usize>(elements: &[Stored<'a, A>; N]) -> [&'a [u16]; N] {
@@ -139,9 +144,9 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
 ) -> impl FnOnce() {
     #[inline(always)]
     move || {
-        zip(dst, together(sources)).for_each(
+        zip(dst, zip_all(sources)).for_each(
             #[inline(always)]
-            |(dst, of_place)| f(dst, of_place),
+            |(dst, elements)| f(dst, elements),
         );
     }
 }
@@ -239,7 +244,7 @@ pub(super) fn in_blocks_of_halves<'a, R: Computing, const N: usize>(
     inputs: [Stored<'a, R>; N],
 ) -> Option<(Wide, [&'a [Block]; N])> {
     let Stored::Halves(bits, half) = inputs[0] else { return None };
-    let are_alike = inputs.iter().all(|input| matches!(input, Stored::Halves(_, of) if *of == half));
+    let are_alike = are_halves(&inputs, half);
     let wide = Wide::new(half).filter(|_| are_alike && bits.len().is_multiple_of(BLOCK))?;
     Some((wide, blocks_of(&bits_of(&inputs))))
 }
@@ -260,7 +265,7 @@ pub(super) fn by_rows_of_halves<R: Computing, const N: usize>(
     op: &impl RowOfHalves<N>,
 ) -> bool {
     let StoredMut::Halves(_, half) = *out else { return false };
-    let are_alike = inputs.iter().all(|input| matches!(input, Stored::Halves(_, of) if *of == half));
+    let are_alike = are_halves(&inputs, half);
     let Some(wide) = Wide::new(half).filter(|_| are_alike && row_len.is_multiple_of(BLOCK)) else { return false };
     let rows = rows_in(chunk, row_len);
     out.all().for_each_chunk(rows * row_len, &|i, out| {
@@ -309,7 +314,6 @@ fn compute_rows<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::math::half::Half;
     use super::super::softmax::{log_softmax_grad, softmax_grad};
     use super::super::{CpuView, sum};
     use super::*;

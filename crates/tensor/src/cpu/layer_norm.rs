@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use arrayvec::ArrayVec;
 use pagelock_memory::Result;
 
-use super::elements::{Pieces, by_long_rows, by_rows, rows_of};
+use super::elements::{Pieces, by_long_rows, by_rows, rows_of, rows_per_group};
 use super::kernel::loop_over;
 use super::long_rows::{map_long_row, sums_of_long_row};
 use super::moments::{Moments, sum_of};
@@ -31,10 +31,6 @@ pub(crate) struct Normalized<R> {
 const LANES: usize = 16;
 /// The most elements of rows that are computed together. A single row may have more.
 const GROUP: usize = 2048;
-
-fn rows_together(n: usize) -> usize {
-    (GROUP / n).clamp(1, LANES)
-}
 
 /// The means and the scales of some rows. A scale is 1 / √(variance + eps).
 #[inline(always)]
@@ -143,8 +139,8 @@ pub(crate) fn layer_norm<R: Real>(
                 simd::vectorized(
                     #[inline(always)]
                     move || {
-                        let together = rows_together(n);
-                        for (k, (x, out)) in zip(x.chunks(together * n), out.chunks_mut(together * n)).enumerate() {
+                        let group_rows = rows_per_group::<LANES>(n, GROUP);
+                        for (k, (x, out)) in zip(x.chunks(group_rows * n), out.chunks_mut(group_rows * n)).enumerate() {
                             let [means, scales] = scales_of(x, rows);
                             for (i, out) in out.chunks_exact_mut(n).enumerate() {
                                 let (mean, scale) = (means[i], scales[i]);
@@ -156,7 +152,7 @@ pub(crate) fn layer_norm<R: Real>(
                                 );
                             }
                             if let Some(statistics) = &mut statistics {
-                                let of_group = zip(&mut statistics[k * together..], zip(&means[..], &scales));
+                                let of_group = zip(&mut statistics[k * group_rows..], zip(&means[..], &scales));
                                 for (kept, (&mean, &scale)) in of_group.take(x.len() / n) {
                                     *kept = [mean, scale];
                                 }
@@ -292,10 +288,10 @@ fn grad_of_rows<R: Real>(
     let chunk = rows_of_part(n_rows, n);
     let n_parts = n_rows.div_ceil(chunk);
     scratch::with(n_parts * 2 * n, |totals: &mut [f64]| {
-        scratch::with(n_parts * 2 * n, |room: &mut [R]| {
+        scratch::with(n_parts * 2 * n, |buffer: &mut [R]| {
             totals.set_to(0.0);
-            room.set_to(R::ZERO);
-            let parts = zip(totals.chunks_mut(2 * n), room.chunks_mut(2 * n));
+            buffer.set_to(R::ZERO);
+            let parts = zip(totals.chunks_mut(2 * n), buffer.chunks_mut(2 * n));
             // Only one task locks each part.
             let parts: ArrayVec<_, PARTS> =
                 parts.map(|(totals, sums)| Mutex::new(Part { totals, sums, rows: 0 })).collect();
@@ -329,7 +325,7 @@ fn grad_of_group<R: Real>(
     out: &mut [R],
     mut part: Option<&mut Part<'_, R>>,
 ) {
-    let (n, group) = (rows.n, rows_together(rows.n) * rows.n);
+    let (n, group) = (rows.n, rows_per_group::<LANES>(rows.n, GROUP) * rows.n);
     for (i, out) in out.chunks_mut(group).enumerate() {
         let statistics = statistics.map(|statistics| &statistics[i * (group / n)..][..out.len() / n]);
         let [x, grad] = rows_of(inputs, i * group, out.len());

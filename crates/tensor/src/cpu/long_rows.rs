@@ -17,10 +17,10 @@ pub(super) fn exp_of_long_row<R: Real, const N: usize>(
     inputs: [Stored<'_, R>; N],
     pieces: &mut Pieces<R, N>,
 ) -> [R; 2] {
-    let (mut largest_of, mut total, mut room) = (R::LOWEST, 0.0, [R::ZERO; PIECE]);
+    let (mut largest_of, mut total, mut buffer) = (R::LOWEST, 0.0, [R::ZERO; PIECE]);
     pieces.read(inputs, &mut |inputs| {
         let x = inputs[0];
-        let (largest_of, total, room) = (&mut largest_of, &mut total, &mut room[..x.len()]);
+        let (largest_of, total, buffer) = (&mut largest_of, &mut total, &mut buffer[..x.len()]);
         simd::vectorized_widely(
             #[inline(always)]
             move || {
@@ -33,11 +33,11 @@ pub(super) fn exp_of_long_row<R: Real, const N: usize>(
                 }
                 map(
                     [x],
-                    room,
+                    buffer,
                     #[inline(always)]
                     move |[x]| (x - now).exp_below(),
                 );
-                let [sum] = sums([&*room], |[x]| [x]);
+                let [sum] = sums([&*buffer], |[x]| [x]);
                 *total += wide(sum);
             },
         );

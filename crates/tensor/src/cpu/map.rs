@@ -14,7 +14,7 @@ use super::copy::chunk_of;
 use super::kernel::{Halves, Kernel, loop_over, of_halves};
 use super::mixed_orders::Blocks;
 use super::narrowed::{common_rows, write_rows};
-use super::source::{Operand, Repeated, Room, SEGMENT, Scratch, Source};
+use super::source::{AlignedBuffer, Operand, Repeated, SEGMENT, Scratch, Source};
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, PIECE, Stored, StoredMut, simd};
 use crate::element::Computing;
@@ -72,9 +72,9 @@ pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
         (StoredMut::Plain(dst), Stored::Plain(x)) => dst.copy_from(x),
         (StoredMut::Plain(dst), Stored::Halves(x, half)) => half.widen(x, T::f32s(dst)),
         (StoredMut::Halves(dst, half), x) => {
-            let mut room = [T::ZERO; PIECE];
+            let mut buffer = [T::ZERO; PIECE];
             for (i, dst) in dst.chunks_mut(PIECE).enumerate() {
-                let x = x.part(i * PIECE, dst.len()).widened(&mut room);
+                let x = x.part(i * PIECE, dst.len()).widened(&mut buffer);
                 half.narrow(T::as_f32s(x), dst);
             }
         }
@@ -241,10 +241,10 @@ impl Way {
     fn each<T: Computing>(self, dst: StoredMut<'_, T>, len: usize, work: &mut dyn FnMut(StoredMut<'_, T>) -> usize) {
         match dst {
             StoredMut::Plain(dst) if self == Way::NonTemporal => {
-                streamed(dst, len, &mut Room([T::ZERO; PIECE]).0, |piece| work(StoredMut::Plain(piece)));
+                streamed(dst, len, &mut AlignedBuffer([T::ZERO; PIECE]).0, |piece| work(StoredMut::Plain(piece)));
             }
             StoredMut::Halves(dst, half) if self == Way::NonTemporal => {
-                streamed(dst, len, &mut Room([0; PIECE]).0, |piece| work(StoredMut::Halves(piece, half)));
+                streamed(dst, len, &mut AlignedBuffer([0; PIECE]).0, |piece| work(StoredMut::Halves(piece, half)));
             }
             mut dst => {
                 let (mut start, mut len) = (0, len);
@@ -258,13 +258,13 @@ impl Way {
     }
 }
 
-/// [`Way::each`] by non-temporal stores: pieces are written to `room`, which is as long as the longest, and copied to
+/// [`Way::each`] by non-temporal stores: pieces are written to `buffer`, which is as long as the longest, and copied to
 /// `dst`.
-fn streamed<B: NoUninit>(mut dst: &mut [B], mut len: usize, room: &mut [B], mut work: impl FnMut(&mut [B]) -> usize) {
+fn streamed<B: NoUninit>(mut dst: &mut [B], mut len: usize, buffer: &mut [B], mut work: impl FnMut(&mut [B]) -> usize) {
     let stream = NonTemporal::new();
     while !dst.is_empty() {
         let (now, rest) = dst.split_at_mut(len.min(dst.len()));
-        let piece = &mut room[..now.len()];
+        let piece = &mut buffer[..now.len()];
         len = work(piece);
         stream.copy(now, piece);
         dst = rest;
@@ -279,19 +279,19 @@ pub(super) fn written<T: Computing, A: Computing, const N: usize>(
     contiguous(Way::to_write(&out), out, sources, &|dst, sources| kernel.run(dst, sources));
 }
 
-/// `rooms!(name: Type, operands, condition)`: no, one or `N` buffers, depending on the number of operands for which
+/// `buffers!(name: Type, operands, condition)`: no, one or `N` buffers, depending on the number of operands for which
 /// the condition holds. Always clearing `N` would take a twentieth of the time of adding a row to each row.
-macro_rules! rooms {
-    ($rooms:ident: $room:ident, $operands:expr, $need_it:path) => {
+macro_rules! buffers {
+    ($buffers:ident: $Buffer:ident, $operands:expr, $need_it:path) => {
         let (mut one, mut all);
-        let $rooms: &mut [_] = match $operands.iter().filter(|operand| $need_it(operand)).count() {
+        let $buffers: &mut [_] = match $operands.iter().filter(|operand| $need_it(operand)).count() {
             0 => &mut [],
             1 => {
-                one = $room::new();
+                one = $Buffer::new();
                 std::slice::from_mut(&mut one)
             }
             _ => {
-                all = [const { $room::new() }; N];
+                all = [const { $Buffer::new() }; N];
                 &mut all
             }
         };
@@ -319,12 +319,12 @@ pub(super) fn contiguous<T: Computing, A: Computing, const N: usize>(
     }
     let longest = if way == Way::NonTemporal { PIECE } else { CHUNK };
     let segment = operands.iter().map(Operand::segment).fold(longest, usize::min);
-    rooms!(repeated: Repeated, operands, Operand::is_periodic);
+    buffers!(repeated: Repeated, operands, Operand::is_periodic);
     let operands = with_repeated(operands, segment.min(dst.len()), repeated);
     let chunk_len = chunk_of::<T>();
     dst.for_each_chunk(chunk_len, &|i, chunk| {
-        rooms!(rooms: Scratch, operands, Operand::is_strided);
-        let mut sources = opened(&operands, i * chunk_len, rooms);
+        buffers!(buffers: Scratch, operands, Operand::is_strided);
+        let mut sources = opened(&operands, i * chunk_len, buffers);
         way.each(chunk, segment.min(longest_of(&sources)), &mut |piece| {
             let len = piece.len();
             work(piece, &next(&mut sources, len));
@@ -349,11 +349,11 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     }
     let operands = sources.mapped(Operand::new);
     let segment = operands.iter().map(Operand::segment).fold(SEGMENT, usize::min);
-    rooms!(repeated: Repeated, operands, Operand::is_periodic);
+    buffers!(repeated: Repeated, operands, Operand::is_periodic);
     let operands = with_repeated(operands, segment, repeated);
     let update = |dst: StoredMut<'_, T>, dims: Dims, start: usize| {
-        rooms!(rooms: Scratch, operands, Operand::is_strided);
-        let mut sources = opened(&operands, start, rooms);
+        buffers!(buffers: Scratch, operands, Operand::is_strided);
+        let mut sources = opened(&operands, start, buffers);
         let mut work = |piece: StoredMut<'_, T>| {
             let len = piece.len();
             kernel.run(piece, &next(&mut sources, len));
@@ -374,15 +374,15 @@ fn updated<T: Computing, A: Computing, const N: usize>(
     });
 }
 
-/// The operands. Periodic ones are repeated in `rooms`, for pieces of `segment` elements.
+/// The operands. Periodic ones are repeated in `buffers`, for pieces of `segment` elements.
 fn with_repeated<'s, A: Computing, const N: usize>(
     operands: [Operand<'s, A>; N],
     segment: usize,
-    rooms: &'s mut [Repeated],
+    buffers: &'s mut [Repeated],
 ) -> [Operand<'s, A>; N] {
-    let mut rooms = rooms.iter_mut();
+    let mut buffers = buffers.iter_mut();
     operands.mapped(|operand| match operand.is_periodic() {
-        true => operand.repeated(segment, rooms.next().expect("operands that repeat have room")),
+        true => operand.repeated(segment, buffers.next().expect("operands that repeat have a buffer")),
         false => operand,
     })
 }
@@ -391,10 +391,10 @@ fn with_repeated<'s, A: Computing, const N: usize>(
 fn opened<'s, A: Computing, const N: usize>(
     operands: &[Operand<'s, A>; N],
     start: usize,
-    rooms: &'s mut [Scratch<A>],
+    buffers: &'s mut [Scratch<A>],
 ) -> [Source<'s, A>; N] {
-    let mut rooms = rooms.iter_mut();
-    operands.each_ref().mapped(|operand| operand.open(start, if operand.is_strided() { rooms.next() } else { None }))
+    let mut buffers = buffers.iter_mut();
+    operands.each_ref().mapped(|operand| operand.open(start, if operand.is_strided() { buffers.next() } else { None }))
 }
 
 /// The longest next piece that stays within long lines of all sources.

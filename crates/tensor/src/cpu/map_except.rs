@@ -8,7 +8,7 @@ use crate::inlined::zip;
 
 /// [`map1_longest`](super::map1_longest), except that `rare` computes the numbers for which `is_rare` holds, one by
 /// one.
-pub(crate) fn map1_but<T: Computing>(
+pub(crate) fn map1_except<T: Computing>(
     x: CpuView<'_, T>,
     out: StoredMut<'_, T>,
     f: impl Fn(T) -> T + Sync + Copy,
@@ -63,7 +63,7 @@ pub(crate) fn map1_by_bits<T: Computing>(
 
 /// [`map2_longest`](super::map2_longest), except that `rare` computes the pairs for which `is_rare` holds, one by
 /// one.
-pub(crate) fn map2_but<T: Computing>(
+pub(crate) fn map2_except<T: Computing>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,
     out: StoredMut<'_, T>,

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::source::Room;
+use super::source::AlignedBuffer;
 use super::strided_zip::StridedZip;
 use super::walk::read_lines;
 use super::{CHUNK, CpuView, Stored, StoredMut};
@@ -56,9 +56,9 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
         if n_matrices >= 2 * num_threads() {
             let matrices = (CHUNK / matrix_len).max(1);
             return dst.for_each_chunk(matrices * matrix_len, &|task, mut dst| {
-                let mut rooms = [const { None }; N];
+                let mut buffers = [const { None }; N];
                 for i in 0..dst.len() / matrix_len {
-                    self.rows(dst.part(i * matrix_len, matrix_len), (task * matrices + i, 0), &mut rooms, work);
+                    self.rows(dst.part(i * matrix_len, matrix_len), (task * matrices + i, 0), &mut buffers, work);
                 }
             });
         }
@@ -72,17 +72,17 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
                 continue;
             }
             let width = CHUNK.div_ceil(n_rows).next_multiple_of(COLUMNS);
-            let place = |first: usize, width: usize| (matrix, 0..n_rows, first..first + width);
+            let block = |first: usize, width: usize| (matrix, 0..n_rows, first..first + width);
             match dst {
                 StoredMut::Plain(dst) => for_each_columns_mut(dst, row_len, width, |i, dst| {
-                    let place = place(i * width, dst.width());
-                    self.part(place, &mut [const { None }; N], &mut |row, columns, sources| {
+                    let block = block(i * width, dst.width());
+                    self.part(block, &mut [const { None }; N], &mut |row, columns, sources| {
                         work(StoredMut::Plain(piece(dst, row, i * width, columns)), sources);
                     });
                 }),
                 StoredMut::Halves(dst, half) => for_each_columns_mut(dst, row_len, width, |i, dst| {
-                    let place = place(i * width, dst.width());
-                    self.part(place, &mut [const { None }; N], &mut |row, columns, sources| {
+                    let block = block(i * width, dst.width());
+                    self.part(block, &mut [const { None }; N], &mut |row, columns, sources| {
                         work(StoredMut::Halves(piece(dst, row, i * width, columns), half), sources);
                     });
                 }),
@@ -95,12 +95,12 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
         &self,
         mut dst: StoredMut<'_, T>,
         (matrix, first): (usize, usize),
-        rooms: &mut [Option<BlockRoom>; N],
+        buffers: &mut [Option<BlockBuffer>; N],
         work: &Work<'_, T, A, N>,
     ) {
         let row_len = self.row_len;
         let rows = first..first + dst.len() / row_len;
-        self.part((matrix, rows, 0..row_len), rooms, &mut |row, columns, sources| {
+        self.part((matrix, rows, 0..row_len), buffers, &mut |row, columns, sources| {
             work(dst.part((row - first) * row_len + columns.start, columns.len()), sources);
         });
     }
@@ -110,7 +110,7 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
     fn part(
         &self,
         (matrix, rows, columns): (usize, Range<usize>, Range<usize>),
-        rooms: &mut [Option<BlockRoom>; N],
+        buffers: &mut [Option<BlockBuffer>; N],
         work: &mut dyn FnMut(usize, Range<usize>, &[Stored<'_, A>; N]),
     ) {
         let Blocks { operands, sides, row_dim, row_len, line_rows, .. } = self;
@@ -125,10 +125,10 @@ impl<'a, A: Computing, const N: usize> Blocks<'a, A, N> {
             for first in rows.clone().step_by(block_rows) {
                 let n = block_rows.min(rows.end - first);
                 let mut sources = [Rows { data: Stored::Plain(&[][..]), distance: 0 }; N];
-                for (i, (source, room)) in sources.iter_mut().zip(rooms.iter_mut()).enumerate() {
+                for (i, (source, buffer)) in sources.iter_mut().zip(buffers.iter_mut()).enumerate() {
                     let start = outside[i] + inside[i] + first * distances[i] + in_line * steps[i];
                     let operand = Rows { data: operands[i].data.from(start), distance: distances[i] };
-                    *source = operand.in_order(steps[i], [n, len], room);
+                    *source = operand.in_order(steps[i], [n, len], buffer);
                 }
                 let follow = len == *row_len && sources.iter().all(|source| source.distance == len);
                 let (pieces, len) = if follow { (1, n * len) } else { (n, len) };
@@ -149,7 +149,7 @@ fn piece<'d, B>(dst: &'d mut Columns<'_, B>, row: usize, first: usize, columns: 
 }
 
 /// A buffer for a block.
-type BlockRoom = Room<u8, { LINE * COLUMNS }>;
+type BlockBuffer = AlignedBuffer<u8, { LINE * COLUMNS }>;
 
 /// Rows of an operand, and the distance from one row to the next.
 #[derive(Clone, Copy)]
@@ -159,28 +159,28 @@ struct Rows<'a, A> {
 }
 
 impl<'a, A: Computing> Rows<'a, A> {
-    /// The rows as contiguous elements: in place if `step` is 1, else copied to `room`.
-    fn in_order<'r>(self, step: usize, [rows, len]: [usize; 2], room: &'r mut Option<BlockRoom>) -> Rows<'r, A>
+    /// The rows as contiguous elements: in place if `step` is 1, else copied to `buffer`.
+    fn in_order<'r>(self, step: usize, [rows, len]: [usize; 2], buffer: &'r mut Option<BlockBuffer>) -> Rows<'r, A>
     where
         'a: 'r,
     {
         if step == 1 {
             return self;
         }
-        let Room(room) = room.get_or_insert(Room([0; _]));
+        let AlignedBuffer(buffer) = buffer.get_or_insert(AlignedBuffer([0; _]));
         // A broadcast row is read once.
         let (rows, distance) = if self.distance == 0 { (1, 0) } else { (rows, len) };
         let distances = [self.distance, step];
         let data = match self.data {
             Stored::Plain(data) => {
-                let room = bytemuck::cast_slice_mut(&mut room[..rows * len * size_of::<A>()]);
-                read_lines(data, distances, len, room);
-                Stored::Plain(&*room)
+                let buffer = bytemuck::cast_slice_mut(&mut buffer[..rows * len * size_of::<A>()]);
+                read_lines(data, distances, len, buffer);
+                Stored::Plain(&*buffer)
             }
             Stored::Halves(data, half) => {
-                let room = bytemuck::cast_slice_mut(&mut room[..rows * len * size_of::<u16>()]);
-                read_lines(data, distances, len, room);
-                Stored::Halves(&*room, half)
+                let buffer = bytemuck::cast_slice_mut(&mut buffer[..rows * len * size_of::<u16>()]);
+                read_lines(data, distances, len, buffer);
+                Stored::Halves(&*buffer, half)
             }
         };
         Rows { data, distance }

@@ -58,9 +58,9 @@ mod where_cond;
 
 pub(crate) use arg_extreme::arg_reduce;
 pub(crate) use channels::{
-    Numbers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, scaled_deviations, with_changes,
+    Normalizers, batch_norm, batch_norm_grad, batch_norm_sums, channel_statistics, scaled_deviations, with_normalizers,
 };
-pub(crate) use copy::{copy, copy_lines, interleave_two, place};
+pub(crate) use copy::{copy, copy_lines, copy_strided, interleave_two};
 pub(crate) use distances::{distances, distances_grad};
 pub(crate) use elements::{PIECE, Stored, StoredMut};
 pub(crate) use fill::{fill, fill_by_number, fill_halves_by_number};
@@ -68,11 +68,11 @@ pub(crate) use index::{all_below, gather, index_add, index_select, scatter_add};
 pub(crate) use join::join_rows;
 pub(crate) use layer_norm::{Normalized, keeps_statistics, layer_norm, layer_norm_grad};
 pub(crate) use map::{convert, map1, map1_long, map1_longest, map2, map2_long, map2_longest, map3, map3_long, update};
-pub(crate) use map_except::{map1_but, map1_by_bits, map2_but, map2_by_bits};
+pub(crate) use map_except::{map1_by_bits, map1_except, map2_by_bits, map2_except};
 pub(crate) use moments::Moments;
 pub(crate) use outer::{map2_product, map3_product};
 pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, mean, reduce, sum};
-pub(crate) use scatter::{counts_of_true, flip, keep_where, places_where, replace_where, scatter};
+pub(crate) use scatter::{counts_of_true, flip, indices_where, keep_where, replace_where, scatter};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use softmax::{
     cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad, suits_columns,

@@ -32,13 +32,13 @@ pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
     dst.for_each_chunk(task_rows * len, &|i, dst| {
         let blocks = Blocks { first: i * task_rows, rows, len, distance };
         match dst {
-            StoredMut::Plain(dst) => blocks.write(dst, &mut [T::ZERO; SEGMENT], |start, room| {
-                let sources = sources(start, room.len());
-                work(StoredMut::Plain(room), &sources);
+            StoredMut::Plain(dst) => blocks.write(dst, &mut [T::ZERO; SEGMENT], |start, buffer| {
+                let sources = sources(start, buffer.len());
+                work(StoredMut::Plain(buffer), &sources);
             }),
-            StoredMut::Halves(dst, half) => blocks.write(dst, &mut [0; SEGMENT], |start, room| {
-                let sources = sources(start, room.len());
-                work(StoredMut::Halves(room, half), &sources);
+            StoredMut::Halves(dst, half) => blocks.write(dst, &mut [0; SEGMENT], |start, buffer| {
+                let sources = sources(start, buffer.len());
+                work(StoredMut::Halves(buffer, half), &sources);
             }),
         }
     });
@@ -53,17 +53,17 @@ struct Blocks {
 }
 
 impl Blocks {
-    fn write<B: Value>(&self, dst: &mut [B], room: &mut [B], mut work: impl FnMut(usize, &mut [B])) {
+    fn write<B: Value>(&self, dst: &mut [B], buffer: &mut [B], mut work: impl FnMut(usize, &mut [B])) {
         let Blocks { first, rows, len, distance } = *self;
         for (block, dst) in dst.chunks_mut(rows * len).enumerate() {
-            let room = &mut room[..dst.len() / len * distance - (distance - len)];
-            work((first + block * rows) * distance, room);
+            let buffer = &mut buffer[..dst.len() / len * distance - (distance - len)];
+            work((first + block * rows) * distance, buffer);
             // Wide vectors halve the number of stores: differences along rows take a twentieth less time.
             simd::vectorized_widely(
                 #[inline(always)]
                 || {
                     for (row, dst) in dst.chunks_exact_mut(len).enumerate() {
-                        copy_line(dst, &room[row * distance..][..len]);
+                        copy_line(dst, &buffer[row * distance..][..len]);
                     }
                 },
             );

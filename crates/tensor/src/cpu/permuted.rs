@@ -6,7 +6,7 @@ use super::{CHUNK, StoredMut, Value};
 use crate::element::Computing;
 
 /// Results that are computed before they are moved.
-const ROOM: usize = 512;
+const BUFFER_LEN: usize = 512;
 /// The most parts if there are few rows, and the fewest rows of all matrices together, so that threads have enough
 /// work.
 const PARTS: usize = 16;
@@ -14,7 +14,7 @@ const PARTS: usize = 16;
 const FEW: usize = 8;
 
 /// The results as matrices, whose rows are closer to each other in memory than their columns.
-pub(super) struct Turned {
+pub(super) struct ColumnwiseResults {
     /// The dimensions outside of the matrices.
     outer: Dims,
     /// The numbers of rows and of columns, and the distances between neighbors.
@@ -24,16 +24,16 @@ pub(super) struct Turned {
     len: usize,
 }
 
-impl Turned {
+impl ColumnwiseResults {
     /// `None` if neighboring results are close in memory already, or if there are too few rows for it to pay off.
-    pub(super) fn find(kept: &Dims, len: usize) -> Option<Turned> {
+    pub(super) fn find(kept: &Dims, len: usize) -> Option<ColumnwiseResults> {
         let (shape, strides) = (kept.shape(), kept.strides());
         let (&[ref sizes @ .., n_rows, n_columns], &[ref distances @ .., down, right]) = (shape, strides) else {
             return None;
         };
         let outer = Dims::of(sizes, distances);
         let are_many = n_rows >= FEW && outer.len() * n_rows >= PARTS && n_rows * n_columns * len > CHUNK;
-        (are_many && 0 < down && down < right).then_some(Turned {
+        (are_many && 0 < down && down < right).then_some(ColumnwiseResults {
             outer,
             rows: (n_rows, down),
             columns: (n_columns, right),
@@ -51,7 +51,7 @@ impl Turned {
         let (n_rows, n_columns) = (self.rows.0, self.columns.0);
         let all_rows = out.len() / n_columns;
         let worth_it = CHUNK / (n_columns * self.len);
-        let chunk_rows = worth_it.max(all_rows.div_ceil(PARTS).min(64)).clamp(1, ROOM);
+        let chunk_rows = worth_it.max(all_rows.div_ceil(PARTS).min(64)).clamp(1, BUFFER_LEN);
         out.for_each_chunk(chunk_rows * n_columns, &|i, mut out| {
             let (mut row, mut at) = (i * chunk_rows, 0);
             while at < out.len() {
@@ -76,14 +76,14 @@ impl Turned {
             let first = first + column * right;
             match &mut out {
                 StoredMut::Plain(out) => {
-                    let room = &mut [U::ZERO; ROOM][..n];
-                    compute(first, rows, StoredMut::Plain(room));
-                    to_column(room, out, column);
+                    let buffer = &mut [U::ZERO; BUFFER_LEN][..n];
+                    compute(first, rows, StoredMut::Plain(buffer));
+                    to_column(buffer, out, column);
                 }
                 StoredMut::Halves(out, half) => {
-                    let room = &mut [0; ROOM][..n];
-                    compute(first, rows, StoredMut::Halves(room, *half));
-                    to_column(room, out, column);
+                    let buffer = &mut [0; BUFFER_LEN][..n];
+                    compute(first, rows, StoredMut::Halves(buffer, *half));
+                    to_column(buffer, out, column);
                 }
             }
         }

@@ -13,7 +13,7 @@ mod tests;
 
 use super::columns::Columns;
 use super::math::half::{self, Registers, Wide};
-use super::permuted::Turned;
+use super::permuted::ColumnwiseResults;
 use super::spaced_rows::fold_rows;
 use super::walk::{Dims, Walk};
 use super::{CHUNK, CpuView, MAX_RANK, Stored, StoredMut, Value, simd};
@@ -149,8 +149,8 @@ pub(crate) fn reduce<T: Computing, F: Fold<T>, U: Computing>(
     }
     let (kept, reduced) = split(x.shape, x.strides, axes);
     let (data, len) = (x.data, reduced.len());
-    match Turned::find(&kept, len) {
-        Some(turned) => turned.write(out, &|first, kept, out| {
+    match ColumnwiseResults::find(&kept, len) {
+        Some(columnwise) => columnwise.write(out, &|first, kept, out| {
             let data = data.from(first);
             match is_across_lines(&kept, &reduced) {
                 true => Columns { data, kept, reduced, fold }.reduce_chunk(0, out, finish),
@@ -354,13 +354,13 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
     /// Folds the next `len` elements, at most one block of them, line by line.
     fn lines_to_lanes(&self, data: Stored<'_, T>, mut walk: Walk, len: usize, lanes: &mut [F::Value; LANES]) {
         // Halves are widened together, into contiguous lines.
-        let mut room;
+        let mut buffer;
         let (data, in_place) = match data {
             Stored::Plain(data) => (data, true),
             Stored::Halves(..) => {
-                room = [T::ZERO; BLOCK];
-                walk.clone().read_widened(data, &mut room[..len]);
-                (&room[..len], false)
+                buffer = [T::ZERO; BLOCK];
+                walk.clone().read_widened(data, &mut buffer[..len]);
+                (&buffer[..len], false)
             }
         };
         let fold = self.fold;

@@ -96,7 +96,7 @@ fn scatter_in_columns<T: Value>(
                     let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
                     for ((column, &number), &value) in zip(zip(column.., numbers), values) {
                         match dst.get_mut(number as usize, column) {
-                            Some(place) => *place = own_combine(*place, value),
+                            Some(element) => *element = own_combine(*element, value),
                             None => are_inside = false,
                         }
                     }
@@ -104,7 +104,7 @@ fn scatter_in_columns<T: Value>(
                 }
                 for _ in 0..lines.len {
                     match dst.get_mut(numbers[at] as usize, column) {
-                        Some(place) => *place = own_combine(*place, values[value]),
+                        Some(element) => *element = own_combine(*element, values[value]),
                         None => are_inside = false,
                     }
                     (at, value, column) = (at + index_step, value + value_step, column + step);
@@ -134,7 +134,7 @@ fn write<T: Value>(
             let (numbers, values) = (&numbers[at..][..lines.len], &values[value..][..lines.len]);
             for (&number, &value) in zip(numbers, values) {
                 match dst.get_mut(number as usize) {
-                    Some(place) => *place = combine(*place, value),
+                    Some(element) => *element = combine(*element, value),
                     None => are_inside = false,
                 }
             }
@@ -142,8 +142,8 @@ fn write<T: Value>(
         }
         for _ in 0..lines.len {
             if (numbers[at] as usize) < size {
-                let place = &mut dst[to + numbers[at] as usize * stride];
-                *place = combine(*place, values[value]);
+                let element = &mut dst[to + numbers[at] as usize * stride];
+                *element = combine(*element, values[value]);
             } else {
                 are_inside = false;
             }
@@ -201,8 +201,8 @@ impl<'a, T: Value> Rows<'a, T> {
                     || {
                         for (slab, dst) in dst.chunks_exact_mut(n * inner).enumerate() {
                             let first = (i * slabs + slab) * index.len();
-                            for (j, &place) in index.iter().enumerate() {
-                                self.write_row(&mut dst[place as usize * inner..][..inner], first + j, combine);
+                            for (j, &row) in index.iter().enumerate() {
+                                self.write_row(&mut dst[row as usize * inner..][..inner], first + j, combine);
                             }
                         }
                     },
@@ -215,10 +215,10 @@ impl<'a, T: Value> Rows<'a, T> {
             simd::vectorized(
                 #[inline(always)]
                 || {
-                    for (j, &place) in index.iter().enumerate() {
-                        let place = (place as usize).wrapping_sub(first);
-                        if place < rows {
-                            self.write_row(&mut dst[place * inner..][..inner], j, combine);
+                    for (j, &row) in index.iter().enumerate() {
+                        let row = (row as usize).wrapping_sub(first);
+                        if row < rows {
+                            self.write_row(&mut dst[row * inner..][..inner], j, combine);
                         }
                     }
                 },
@@ -286,15 +286,15 @@ fn parts<'a, T>(out: &'a mut [T], counts: &[usize], width: usize) -> Vec<&'a mut
 
 /// The indices of the elements of a mask of this shape that are not 0: a row of `out` for each, in order. `counts`
 /// are those of the mask.
-pub(crate) fn places_where(mask: &[u8], counts: &[usize], shape: &[usize], out: &mut [i64]) {
+pub(crate) fn indices_where(mask: &[u8], counts: &[usize], shape: &[usize], out: &mut [i64]) {
     let (rank, Some(&size)) = (shape.len(), shape.last().filter(|_| !out.is_empty())) else { return };
     let mut parts = parts(out, counts, rank);
     for_each_chunk_mut(&mut parts, 1, |i, part| {
         let (rows, end) = (&mut *part[0], mask.len().min((i + 1) * CHUNK));
-        let (mut place, mut at) = (i * CHUNK, 0);
-        while place < end && at < rows.len() {
-            let (line, first, start) = (place / size, place % size, at);
-            let truths = &mask[place..end.min(place + size - first)];
+        let (mut position, mut at) = (i * CHUNK, 0);
+        while position < end && at < rows.len() {
+            let (line, first, start) = (position / size, position % size, at);
+            let truths = &mask[position..end.min(position + size - first)];
             for (number, &is_true) in zip(first as i64.., truths) {
                 // Indices of zeros are written, too, and then overwritten, so that no branch is mispredicted.
                 let Some(last) = rows.get_mut(at + rank - 1) else { break };
@@ -307,7 +307,7 @@ pub(crate) fn places_where(mask: &[u8], counts: &[usize], shape: &[usize], out: 
                 rows[start..at].iter_mut().skip(dim).step_by(rank).for_each(|to| *to = index);
                 rest /= shape[dim];
             }
-            place += truths.len();
+            position += truths.len();
         }
     });
 }
@@ -360,7 +360,7 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
                 let (mut line, mut first, mut rest) = (i * entries / n, i * entries % n, out);
                 while !rest.is_empty() {
                     let count = (n - first).min(rest.len() / inner);
-                    let from = turned(line, outside, flipped);
+                    let from = flipped_index(line, outside, flipped);
                     let (now, later) = rest.split_at_mut(count * inner);
                     let from = &x[(from * n + n - first - count) * inner..][..now.len()];
                     match inner {
@@ -399,24 +399,24 @@ fn reverse<T: Value>(x: &[T], out: &mut [T]) {
     let (blocks, rest) = out.as_chunks_mut::<BLOCK>();
     for (out, &x) in zip(&mut blocks[..], x_blocks.iter().rev()) {
         // On a copy: the compiler does not know here that `out` and `x` do not overlap.
-        let mut turned = x;
-        for (i, turned) in turned.iter_mut().enumerate() {
-            *turned = x[BLOCK - 1 - i];
+        let mut reversed = x;
+        for (i, reversed) in reversed.iter_mut().enumerate() {
+            *reversed = x[BLOCK - 1 - i];
         }
-        *out = turned;
+        *out = reversed;
     }
     for (out, &x) in zip(&mut rest[..], x_rest.iter().rev()) {
         *out = x;
     }
 }
 
-/// The linear index of element number `place` of these sizes, if the flipped dimensions are counted from the end.
-fn turned(mut place: usize, sizes: &[usize], flipped: &[usize]) -> usize {
+/// The linear index of element number `index` of these sizes, if the flipped dimensions are counted from the end.
+fn flipped_index(mut index: usize, sizes: &[usize], flipped: &[usize]) -> usize {
     let (mut number, mut distance) = (0, 1);
     for (dim, &size) in sizes.iter().enumerate().rev() {
-        let i = if flipped.contains(&dim) { size - 1 - place % size } else { place % size };
+        let i = if flipped.contains(&dim) { size - 1 - index % size } else { index % size };
         number += i * distance;
-        (place, distance) = (place / size, distance * size);
+        (index, distance) = (index / size, distance * size);
     }
     number
 }

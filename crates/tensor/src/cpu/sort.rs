@@ -65,14 +65,30 @@ macro_rules! real_keys {
 }
 real_keys! { f32, i32, u32; f64, i64, u64 }
 
+/// `with_narrow_keys!(T, |key| …)`: the expression for the function that gives the keys of numbers, `u32` if they fit.
+macro_rules! with_narrow_keys {
+    ($T:ident, |$key:ident| $result:expr) => {
+        match $T::BITS <= u32::BITS {
+            true => {
+                let $key = |x: $T| x.key() as u32;
+                $result
+            }
+            false => {
+                let $key = $T::key;
+                $result
+            }
+        }
+    };
+}
+
 /// A key, and in the bits below it the index of its number in the line.
 trait Word: Pod + Ord {
     const LARGEST: Self;
     /// The number of bits for the key.
     const KEY_BITS: u32;
 
-    fn of(key: u64, place: usize) -> Self;
-    fn place(self) -> i64;
+    fn of(key: u64, index: usize) -> Self;
+    fn index(self) -> i64;
     fn byte_of_key(self, i: usize) -> usize;
 }
 
@@ -81,11 +97,11 @@ impl Word for u64 {
     const KEY_BITS: u32 = 32;
 
     #[inline(always)]
-    fn of(key: u64, place: usize) -> u64 {
-        key << 32 | place as u64
+    fn of(key: u64, index: usize) -> u64 {
+        key << 32 | index as u64
     }
     #[inline(always)]
-    fn place(self) -> i64 {
+    fn index(self) -> i64 {
         i64::from(self as u32)
     }
     #[inline(always)]
@@ -99,11 +115,11 @@ impl Word for u128 {
     const KEY_BITS: u32 = 64;
 
     #[inline(always)]
-    fn of(key: u64, place: usize) -> u128 {
-        u128::from(key) << 64 | place as u128
+    fn of(key: u64, index: usize) -> u128 {
+        u128::from(key) << 64 | index as u128
     }
     #[inline(always)]
-    fn place(self) -> i64 {
+    fn index(self) -> i64 {
         self as i64
     }
     #[inline(always)]
@@ -119,10 +135,7 @@ impl Word for u128 {
 /// The budget's error if it refuses memory for keys.
 pub(crate) fn order<T: Key>(x: &[T], n: usize, wanted: Range<usize>, descending: bool, out: &mut [i64]) -> Result<()> {
     if wanted.len() == 1 && wanted.end > FEW && !descending {
-        return match T::BITS <= u32::BITS {
-            true => places_of(x, n, wanted.start, |x| x.key() as u32, out),
-            false => places_of(x, n, wanted.start, T::key, out),
-        };
+        return with_narrow_keys!(T, |key| indices_of_nth(x, n, wanted.start, key, out));
     }
     let are_near = || wanted.end > FEW && x.chunks_exact(n).all(|line| span(line) <= u64::from(u32::MAX));
     if u32::try_from(n).is_ok() && (T::BITS <= u64::KEY_BITS || are_near()) {
@@ -134,7 +147,7 @@ pub(crate) fn order<T: Key>(x: &[T], n: usize, wanted: Range<usize>, descending:
 
 /// For each line: the index of the number at position `before` in sorted order. Only keys are moved, half as many
 /// bytes as words.
-fn places_of<T: Key, K: Pod + Ord>(
+fn indices_of_nth<T: Key, K: Pod + Ord>(
     x: &[T],
     n: usize,
     before: usize,
@@ -143,7 +156,7 @@ fn places_of<T: Key, K: Pod + Ord>(
 ) -> Result<()> {
     for_each_line(x, n, key, out, |keys, moved, _| {
         let (_, &mut wanted, _) = moved.select_nth_unstable(before);
-        place_of(keys, wanted, before - count_below(keys, wanted))
+        index_of(keys, wanted, before - count_below(keys, wanted))
     })
 }
 
@@ -156,8 +169,8 @@ fn for_each_line<T: Key, K: Pod, O>(
     out: &mut [O],
     find: impl Fn(&[K], &mut [K], usize) -> O,
 ) -> Result<()> {
-    scratch::with(2 * n, |room: &mut [K]| {
-        let (keys, moved) = room.split_at_mut(n);
+    scratch::with(2 * n, |buffer: &mut [K]| {
+        let (keys, moved) = buffer.split_at_mut(n);
         for (line, out) in zip(x.chunks_exact(n), out) {
             let numbers = fill(keys, line, key);
             moved.copy_from(keys);
@@ -182,11 +195,11 @@ fn count_below<K: Pod + Ord>(keys: &[K], key: K) -> usize {
 }
 
 /// The index of the key that has `before` equal ones before it.
-fn place_of<K: Pod + Ord>(keys: &[K], key: K, mut before: usize) -> i64 {
-    for (place, &other) in keys.iter().enumerate() {
+fn index_of<K: Pod + Ord>(keys: &[K], key: K, mut before: usize) -> i64 {
+    for (index, &other) in keys.iter().enumerate() {
         if other == key {
             if before == 0 {
-                return place as i64;
+                return index as i64;
             }
             before -= 1;
         }
@@ -220,29 +233,29 @@ fn order_words<T: Key, W: Word>(
     descending: bool,
     out: &mut [i64],
 ) -> Result<()> {
-    let turned = if descending { u64::MAX >> (64 - T::BITS) } else { 0 };
-    let key = |x: T| x.key() ^ turned;
+    let flip = if descending { u64::MAX >> (64 - T::BITS) } else { 0 };
+    let key = |x: T| x.key() ^ flip;
     let lines = zip(x.chunks_exact(n), out.chunks_exact_mut(wanted.len()));
     if wanted.end <= FEW && wanted.end < n {
         let mut found = [W::LARGEST; FEW];
         for (line, out) in lines {
             least(line, descending, key, &mut found[..wanted.end]);
-            zip(&mut out[..], &found[wanted.clone()]).for_each(|(out, word)| *out = word.place());
+            zip(&mut out[..], &found[wanted.clone()]).for_each(|(out, word)| *out = word.index());
         }
         return Ok(());
     }
     let is_long = n >= LONG && wanted.len() > n / 8;
-    scratch::with(if is_long { 2 * n } else { n }, |room: &mut [W]| {
+    scratch::with(if is_long { 2 * n } else { n }, |buffer: &mut [W]| {
         for (line, out) in lines {
-            let (words, room) = room.split_at_mut(n);
+            let (words, buffer) = buffer.split_at_mut(n);
             let lowest =
                 if is_long || T::BITS > W::KEY_BITS { line.iter().map(|&x| key(x)).min().unwrap_or(0) } else { 0 };
             zip(&mut words[..], line).enumerate().for_each(|(i, (word, &x))| *word = W::of(key(x) - lowest, i));
             match is_long {
-                true => sort_by_bytes(words, room, T::BITS.min(W::KEY_BITS).div_ceil(8) as usize),
+                true => sort_by_bytes(words, buffer, T::BITS.min(W::KEY_BITS).div_ceil(8) as usize),
                 false => sort_wanted(words, &wanted),
             }
-            zip(&mut out[..], &words[wanted.clone()]).for_each(|(out, word)| *out = word.place());
+            zip(&mut out[..], &words[wanted.clone()]).for_each(|(out, word)| *out = word.index());
         }
         Ok(())
     })
@@ -256,7 +269,7 @@ fn least<T: Key, W: Word>(line: &[T], descending: bool, key: impl Fn(T) -> u64, 
     let last = found.len() - 1;
     for (i, block) in line.chunks(BLOCK).enumerate() {
         if i > 0 {
-            let bound = line[found[last].place() as usize].rank::<true>();
+            let bound = line[found[last].index() as usize].rank::<true>();
             let has_any = simd::vectorized_widely(
                 #[inline(always)]
                 || match descending {
@@ -268,8 +281,8 @@ fn least<T: Key, W: Word>(line: &[T], descending: bool, key: impl Fn(T) -> u64, 
                 continue;
             }
         }
-        for (place, &x) in zip(i * BLOCK.., block) {
-            let word = W::of(key(x), place);
+        for (index, &x) in zip(i * BLOCK.., block) {
+            let word = W::of(key(x), index);
             if word < found[last] {
                 let mut at = last;
                 while at > 0 && word < found[at - 1] {
@@ -311,10 +324,7 @@ pub(crate) struct Quantile {
 /// # Errors
 /// The budget's error if it refuses memory for keys.
 pub(crate) fn neighbors<T: Key>(x: &[T], n: usize, quantile: Quantile, out: &mut [[i64; 3]]) -> Result<()> {
-    match T::BITS <= u32::BITS {
-        true => neighboring_keys(x, n, quantile, |x| x.key() as u32, out),
-        false => neighboring_keys(x, n, quantile, T::key, out),
-    }
+    with_narrow_keys!(T, |key| neighboring_keys(x, n, quantile, key, out))
 }
 
 fn neighboring_keys<T: Key, K: Pod + Ord>(
@@ -325,19 +335,19 @@ fn neighboring_keys<T: Key, K: Pod + Ord>(
     out: &mut [[i64; 3]],
 ) -> Result<()> {
     for_each_line(x, n, key, out, |keys, moved, numbers| {
-        let place = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
-        let low = place as usize;
-        let high = if is_lower || place == low as f64 { low } else { low + 1 };
+        let position = if numbers == n || ignores_nan { q * numbers.saturating_sub(1) as f64 } else { (n - 1) as f64 };
+        let low = position as usize;
+        let high = if is_lower || position == low as f64 { low } else { low + 1 };
         let (_, &mut lower, above) = moved.select_nth_unstable(low);
         let below = count_below(keys, lower);
-        let lower_place = place_of(keys, lower, low - below);
+        let lower_index = index_of(keys, lower, low - below);
         let upper = if high > low { above.iter().copied().min() } else { None };
-        let upper_place = match upper {
-            Some(upper) if upper == lower => place_of(keys, upper, high - below),
-            Some(upper) => place_of(keys, upper, 0),
-            None => lower_place,
+        let upper_index = match upper {
+            Some(upper) if upper == lower => index_of(keys, upper, high - below),
+            Some(upper) => index_of(keys, upper, 0),
+            None => lower_index,
         };
-        [lower_place, upper_place, numbers as i64]
+        [lower_index, upper_index, numbers as i64]
     })
 }
 
@@ -347,10 +357,7 @@ fn neighboring_keys<T: Key, K: Pod + Ord>(
 /// # Errors
 /// The budget's error if it refuses memory for keys.
 pub(crate) fn modes<T: Key>(x: &[T], n: usize, out: &mut [i64]) -> Result<()> {
-    match T::BITS <= u32::BITS {
-        true => most_frequent_keys(x, n, |x| x.key() as u32, out),
-        false => most_frequent_keys(x, n, T::key, out),
-    }
+    with_narrow_keys!(T, |key| most_frequent_keys(x, n, key, out))
 }
 
 fn most_frequent_keys<T: Key, K: Pod + Ord>(
@@ -368,8 +375,8 @@ fn most_frequent_keys<T: Key, K: Pod + Ord>(
                 start = i;
             }
         }
-        let place = if most > 0 { keys.iter().rposition(|&key| key == found) } else { None };
-        place.unwrap_or(0) as i64
+        let index = if most > 0 { keys.iter().rposition(|&key| key == found) } else { None };
+        index.unwrap_or(0) as i64
     })
 }
 
@@ -391,14 +398,14 @@ fn fill<T: Key, K: Pod>(keys: &mut [K], line: &[T], key: impl Fn(T) -> K + Copy)
 }
 
 /// Sorts by the bytes of keys, from the lowest on. The words must be in the order of their indices.
-fn sort_by_bytes<W: Word>(words: &mut [W], room: &mut [W], n_bytes: usize) {
+fn sort_by_bytes<W: Word>(words: &mut [W], buffer: &mut [W], n_bytes: usize) {
     let mut counts = [[0_usize; 256]; 8];
     for &word in &*words {
         for (i, counts) in counts[..n_bytes].iter_mut().enumerate() {
             counts[word.byte_of_key(i)] += 1;
         }
     }
-    let mut is_in_room = false;
+    let mut is_in_buffer = false;
     for (i, counts) in counts[..n_bytes].iter_mut().enumerate() {
         if counts.contains(&words.len()) {
             continue;
@@ -407,16 +414,16 @@ fn sort_by_bytes<W: Word>(words: &mut [W], room: &mut [W], n_bytes: usize) {
         for count in &mut *counts {
             (*count, start) = (start, start + *count);
         }
-        let (from, to) = if is_in_room { (&*room, &mut *words) } else { (&*words, &mut *room) };
+        let (from, to) = if is_in_buffer { (&*buffer, &mut *words) } else { (&*words, &mut *buffer) };
         for &word in from {
-            let place = &mut counts[word.byte_of_key(i)];
-            to[*place] = word;
-            *place += 1;
+            let next = &mut counts[word.byte_of_key(i)];
+            to[*next] = word;
+            *next += 1;
         }
-        is_in_room = !is_in_room;
+        is_in_buffer = !is_in_buffer;
     }
-    if is_in_room {
-        words.copy_from(room);
+    if is_in_buffer {
+        words.copy_from(buffer);
     }
 }
 
@@ -446,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_a_stable_sort() {
+    fn indices_are_those_of_a_stable_sort() {
         for n in [7, 40, 3000] {
             let numbers: Vec<i64> = (0..n).map(|i| i * 7919 % 131 - 60).collect();
             check(&numbers);

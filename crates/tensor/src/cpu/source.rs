@@ -28,15 +28,15 @@ const LONGEST_PERIOD: usize = SEGMENT / 4;
 /// A buffer on the stack, aligned to cache lines: no vector spans two lines, which would take twice the time.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub(super) struct Room<T, const LEN: usize>(pub(super) [T; LEN]);
+pub(super) struct AlignedBuffer<T, const LEN: usize>(pub(super) [T; LEN]);
 
 /// A buffer for a piece of an operand that repeats. A piece may begin anywhere in the period.
-pub(super) struct Repeated(Room<u8, { REPEATED_BYTES + LONGEST_PERIOD * size_of::<u64>() }>);
+pub(super) struct Repeated(AlignedBuffer<u8, { REPEATED_BYTES + LONGEST_PERIOD * size_of::<u64>() }>);
 
 impl Repeated {
     #[inline]
     pub(super) const fn new() -> Self {
-        Repeated(Room([0; _]))
+        Repeated(AlignedBuffer([0; _]))
     }
 
     /// The first `len` elements.
@@ -61,36 +61,36 @@ impl<T: Computing> Scratch<T> {
 
 /// A buffer for a piece, created when it is needed.
 pub(super) struct Buffer<B> {
-    room: Option<Room<B, SEGMENT>>,
+    elements: Option<AlignedBuffer<B, SEGMENT>>,
     /// How many elements of the buffer repeat the element of the current line.
     filled: usize,
 }
 
 impl<B: Pod> Buffer<B> {
     const fn new() -> Self {
-        Buffer { room: None, filled: 0 }
+        Buffer { elements: None, filled: 0 }
     }
 
     /// The next `len` elements of a walk through `data`.
     fn next<'p>(&'p mut self, data: &'p [B], walk: &mut Walk, len: usize) -> &'p [B] {
         let (stride, start) = (walk.inner().1, walk.offset());
         if stride > 1 || walk.run() < len {
-            let Room(room) = self.room.get_or_insert_with(|| Room([B::zeroed(); SEGMENT]));
-            walk.read(data, &mut room[..len]);
+            let AlignedBuffer(elements) = self.elements.get_or_insert_with(|| AlignedBuffer([B::zeroed(); SEGMENT]));
+            walk.read(data, &mut elements[..len]);
             self.filled = 0;
-            return &room[..len];
+            return &elements[..len];
         }
         let begins = walk.run() == walk.inner().0;
         walk.advance(len);
         if stride == 1 {
             return &data[start..][..len];
         }
-        let Room(room) = self.room.get_or_insert_with(|| Room([B::zeroed(); SEGMENT]));
+        let AlignedBuffer(elements) = self.elements.get_or_insert_with(|| AlignedBuffer([B::zeroed(); SEGMENT]));
         if begins || self.filled < len {
-            fill(&mut room[..len], data[start]);
+            fill(&mut elements[..len], data[start]);
             self.filled = len;
         }
-        &room[..len]
+        &elements[..len]
     }
 }
 
@@ -165,22 +165,22 @@ impl<'a, T: Computing> Operand<'a, T> {
         self.data
     }
 
-    /// The operand itself or, if it is periodic, an operand whose elements are repeated in `room`, for pieces of
+    /// The operand itself or, if it is periodic, an operand whose elements are repeated in `buffer`, for pieces of
     /// `segment` elements.
     #[inline]
-    pub(super) fn repeated<'s>(self, segment: usize, room: &'s mut Repeated) -> Operand<'s, T>
+    pub(super) fn repeated<'s>(self, segment: usize, buffer: &'s mut Repeated) -> Operand<'s, T>
     where
         'a: 's,
     {
         let Pattern::Periodic(period) = self.pattern else { return self };
         let data = match self.data {
             Stored::Plain(elements) => {
-                let all = room.first(segment + period);
+                let all = buffer.first(segment + period);
                 repeat(&elements[..period], all);
                 Stored::Plain(all)
             }
             Stored::Halves(halves, half) => {
-                let all = room.first(segment + period);
+                let all = buffer.first(segment + period);
                 repeat(&halves[..period], all);
                 Stored::Halves(all, half)
             }
@@ -198,7 +198,7 @@ impl<'a, T: Computing> Operand<'a, T> {
             (Pattern::Contiguous, data) => Source::Contiguous(data.from(start)),
             (Pattern::Periodic(period), data) => Source::Periodic { data, period, phase: start % period },
             (Pattern::Strided, data) => {
-                let Scratch { numbers, bits, walk } = scratch.expect("strided operands have room");
+                let Scratch { numbers, bits, walk } = scratch.expect("strided operands have a buffer");
                 let walk = walk.insert(Walk::starting_at(self.dims, start));
                 match data {
                     Stored::Plain(data) => Source::Strided { data, walk, buffer: numbers },

@@ -15,13 +15,13 @@ pub(super) fn fold_rows<T: Computing, F: Fold<T>, U>(
     out: &mut [U],
     finish: impl Fn(F::Value) -> U,
 ) {
-    let mut room = [T::ZERO; BLOCK];
+    let mut buffer = [T::ZERO; BLOCK];
     for out in out {
         let row = match data.from(rows.offset()) {
             Stored::Plain(data) if stride == 1 => &data[..len],
             data => {
-                read_line_widened(data, stride, &mut room[..len]);
-                &room[..len]
+                read_line_widened(data, stride, &mut buffer[..len]);
+                &buffer[..len]
             }
         };
         *out = finish(simd::vectorized(

@@ -103,14 +103,14 @@ impl<const N: usize> StridedZip<N> {
             steps: self.strides[inner],
         };
         let n_outside = self.count(0..inner.saturating_sub(1));
-        for place in 0..n_outside {
-            visit(Lines { starts: self.starts(0..inner.saturating_sub(1), place), ..lines });
+        for position in 0..n_outside {
+            visit(Lines { starts: self.starts(0..inner.saturating_sub(1), position), ..lines });
         }
     }
 
-    /// The offsets of index number `place` of these dimensions, in row-major order.
-    pub(super) fn starts(&self, dims: Range<usize>, place: usize) -> [usize; N] {
-        let (mut rest, mut starts) = (place, [0; N]);
+    /// The offsets of position number `position` of these dimensions, in row-major order.
+    pub(super) fn starts(&self, dims: Range<usize>, position: usize) -> [usize; N] {
+        let (mut rest, mut starts) = (position, [0; N]);
         for dim in dims.rev() {
             let index = rest % self.shape[dim];
             rest /= self.shape[dim];
@@ -190,16 +190,16 @@ mod tests {
     fn lines_come_in_row_major_order() {
         for shape in [&[][..], &[5], &[3, 4], &[2, 3, 4], &[2, 3, 2, 5]] {
             let strides: Vec<usize> = (0..shape.len()).map(|dim| 100_usize.pow(dim as u32)).collect();
-            let mut places = Vec::new();
+            let mut offsets = Vec::new();
             StridedZip::of(shape, [&strides]).each(|lines| {
                 for line in 0..lines.count {
                     let [start] = lines.beginnings(line);
-                    places.extend((0..lines.len).map(|i| start + i * lines.steps[0]));
+                    offsets.extend((0..lines.len).map(|i| start + i * lines.steps[0]));
                 }
             });
 
             let dims = super::super::walk::Dims::of(shape, &strides);
-            assert_eq!(places, (0..dims.len()).map(|i| dims.offset(i)).collect::<Vec<_>>(), "{shape:?}");
+            assert_eq!(offsets, (0..dims.len()).map(|i| dims.offset(i)).collect::<Vec<_>>(), "{shape:?}");
         }
     }
 

@@ -331,19 +331,19 @@ impl Tile {
         totals.set_to(0.0);
         // A divisor of `ROWS`. The prefetcher follows few rows at a time, and fewer if they are far apart; halves are widened
         // in one go.
-        let together = match (len, inputs[0]) {
+        let block_rows = match (len, inputs[0]) {
             (..=64, Stored::Halves(..)) => ROWS,
             (..256, _) => 8,
             _ => 2,
         };
-        scratch::with(S * len + N * together * len, |room: &mut [R]| {
-            let (sums, room) = room.split_at_mut(S * len);
-            for row in rows.clone().step_by(together) {
-                let (done, n) = (row - rows.start, together.min(rows.end - row));
+        scratch::with(S * len + N * block_rows * len, |buffer: &mut [R]| {
+            let (sums, buffer) = buffer.split_at_mut(S * len);
+            for row in rows.clone().step_by(block_rows) {
+                let (done, n) = (row - rows.start, block_rows.min(rows.end - row));
                 if done % ROWS == 0 {
                     sums.set_to(R::ZERO);
                 }
-                let (inputs, stride) = widened_block(inputs, row * width + start, (n, len, width), room);
+                let (inputs, stride) = widened_block(inputs, row * width + start, (n, len, width), buffer);
                 let own = &mut *sums;
                 simd::vectorized(
                     #[inline(always)]

@@ -15,11 +15,11 @@ pub(crate) fn to_halves<A: Computing>(x: CpuView<'_, A>, out: StoredMut<'_, f32>
             Some(Wide::F16(registers)) => in_registers(registers, x, dst),
             Some(Wide::BF16(registers)) => in_registers(registers, x, dst),
             None => {
-                let mut room = [0.0; PIECE];
+                let mut buffer = [0.0; PIECE];
                 for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {
-                    let room = &mut room[..dst.len()];
-                    simd::vectorized(loop_over(room, &[x], |out, [x]| *out = odd(x)));
-                    half.narrow(room, dst);
+                    let buffer = &mut buffer[..dst.len()];
+                    simd::vectorized(loop_over(buffer, &[x], |out, [x]| *out = odd(x)));
+                    half.narrow(buffer, dst);
                 }
             }
         }

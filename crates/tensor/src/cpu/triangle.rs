@@ -19,9 +19,9 @@ pub(crate) fn triangle<T: Pod + Send + Sync>(
         let x = &x[i * lines * columns..][..out.len()];
         for (line, (out, x)) in zip(out.chunks_exact_mut(columns), x.chunks_exact(columns)).enumerate() {
             // The first column on the diagonal, or to the right of it.
-            let behind = if is_upper { 0 } else { 1 };
+            let shift = if is_upper { 0 } else { 1 };
             let row = ((i * lines + line) % rows) as isize;
-            let first = row.saturating_add(diagonal).saturating_add(behind).clamp(0, columns as isize) as usize;
+            let first = row.saturating_add(diagonal).saturating_add(shift).clamp(0, columns as isize) as usize;
             let (kept, zeros) = if is_upper { (first..columns, 0..first) } else { (0..first, first..columns) };
             out[kept.clone()].copy_from(&x[kept]);
             out[zeros].set_to(T::zeroed());

@@ -55,7 +55,7 @@ impl Dims {
     }
 
     /// Whether all neighboring elements are `distance` apart.
-    pub(super) fn is_one_after_another(&self, distance: usize) -> bool {
+    pub(super) fn is_evenly_spaced(&self, distance: usize) -> bool {
         self.rank <= 1 && self.strides[0] == distance
     }
 
@@ -227,11 +227,11 @@ impl Walk {
         match data {
             Stored::Plain(elements) => self.read(elements, out),
             Stored::Halves(bits, half) => {
-                let mut room = [0; 256];
-                for out in out.chunks_mut(room.len()) {
-                    let room = &mut room[..out.len()];
-                    self.read(bits, room);
-                    half.widen(room, C::f32s(out));
+                let mut buffer = [0; 256];
+                for out in out.chunks_mut(buffer.len()) {
+                    let buffer = &mut buffer[..out.len()];
+                    self.read(bits, buffer);
+                    half.widen(buffer, C::f32s(out));
                 }
             }
         }
@@ -260,11 +260,11 @@ pub(super) fn read_line_widened<C: Computing>(data: Stored<'_, C>, stride: usize
         Stored::Plain(data) => read_line(data, stride, out),
         Stored::Halves(bits, half) if stride == 1 => half.widen(bits, C::f32s(out)),
         Stored::Halves(bits, half) => {
-            let mut room = [0; 256];
-            for (i, out) in out.chunks_mut(room.len()).enumerate() {
-                let (from, room) = (&bits[i * 256 * stride..], &mut room[..out.len()]);
-                read_line(from, stride, room);
-                half.widen(room, C::f32s(out));
+            let mut buffer = [0; 256];
+            for (i, out) in out.chunks_mut(buffer.len()).enumerate() {
+                let (from, buffer) = (&bits[i * 256 * stride..], &mut buffer[..out.len()]);
+                read_line(from, stride, buffer);
+                half.widen(buffer, C::f32s(out));
             }
         }
     }

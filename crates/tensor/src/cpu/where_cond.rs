@@ -12,19 +12,19 @@ pub(crate) fn where_cond<B: Value + NoUninit + Zeroable>(condition: &[u8], sides
     let is_large = non_temporal::is_large(out);
     for_each_chunk_mut(out, CHUNK, |i, out| {
         let stream = is_large.then(NonTemporal::new);
-        let rooms = sides.mapped(|side| [side.first().copied().unwrap_or(B::zeroed()); PIECE]);
-        let mut room = [B::zeroed(); PIECE];
+        let buffers = sides.mapped(|side| [side.first().copied().unwrap_or(B::zeroed()); PIECE]);
+        let mut buffer = [B::zeroed(); PIECE];
         for (j, out) in out.chunks_mut(PIECE).enumerate() {
             let (start, len) = (i * CHUNK + j * PIECE, out.len());
             let part = |side: usize| match sides[side].len() {
-                1 => &rooms[side][..len],
+                1 => &buffers[side][..len],
                 _ => &sides[side][start..][..len],
             };
             let (condition, yes, no) = (&condition[start..][..len], part(0), part(1));
             match &stream {
                 Some(stream) => {
-                    where_cond_piece(condition, yes, no, &mut room[..len]);
-                    stream.copy(out, &room[..len]);
+                    where_cond_piece(condition, yes, no, &mut buffer[..len]);
+                    stream.copy(out, &buffer[..len]);
                 }
                 None => where_cond_piece(condition, yes, no, out),
             }

@@ -3,7 +3,7 @@
 use ::half::{bf16, f16};
 use pagelock_cuda::{Argument, Launch};
 
-use super::made_on;
+use super::fresh_on;
 use crate::cpu::{self, math::half::Half};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, count};
 use crate::device::Device;
@@ -34,7 +34,7 @@ pub(super) fn range(device: &Device, [start, end, step]: [Scalar; 3], dtype: DTy
     match device {
         Device::Cpu => range_on_cpu(shape, numbers, dtype),
         Device::Cuda(cuda) => {
-            made_on("arange", (device, cuda), (shape, dtype), |out| range_on_cuda(cuda, numbers, out))
+            fresh_on("arange", (device, cuda), (shape, dtype), |out| range_on_cuda(cuda, numbers, out))
         }
     }
 }
@@ -99,12 +99,12 @@ fn fill((out, dtype): (&mut Fresh, DType), number: impl Fn(usize) -> Scalar + Sy
     }
 }
 
-/// Applies `made` to each of `steps` evenly spaced numbers. The second half counts from the end, as in PyTorch.
+/// Applies `f` to each of `steps` evenly spaced numbers. The second half counts from the end, as in PyTorch.
 pub(super) fn spaced(
     op: &'static str,
     dtype: DType,
     ([start, end], steps): ([f64; 2], usize),
-    made: impl Fn(f64) -> f64 + Sync + Copy,
+    f: impl Fn(f64) -> f64 + Sync + Copy,
 ) -> Result<Raw> {
     let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
     let mut out = Fresh::allocate(op, Shape::new(&[steps])?, dtype)?;
@@ -113,12 +113,12 @@ pub(super) fn spaced(
             out.bits(),
             half,
             #[inline(always)]
-            move |i| made(spaced_number([start, end, step], steps, i)),
+            move |i| f(spaced_number([start, end, step], steps, i)),
         ),
         None => by_real!(dtype, R => cpu::fill_by_number(
             out.elements::<R>(),
             #[inline(always)]
-            move |i| R::from_f64(made(spaced_number([start, end, step], steps, i))),
+            move |i| R::from_f64(f(spaced_number([start, end, step], steps, i))),
         )),
     }
     Ok(out.share())

@@ -1,6 +1,6 @@
 // Exclusive prefix sum over the threads of a block; `total` gets the sum over all threads. Synchronizes the block
 // twice.
-template <u32 COUNT> INLINE u32 sum_in_front(u32 x, u32& total) {
+template <u32 COUNT> INLINE u32 exclusive_sum(u32 x, u32& total) {
     __shared__ u32 sums[COUNT / 32];
     u32 sum = x, lane = threadIdx.x % 32;
     #pragma unroll

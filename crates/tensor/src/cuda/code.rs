@@ -19,15 +19,15 @@ const HEADER: &str = include_str!("header.cu");
 
 /// Compiled kernels that come with this crate: those of the walkthrough's networks, and those that programs begin
 /// with. Written by `cargo xtask kernels`; a test of `pagelock-nn` checks that they match the sources.
-static BROUGHT: &[u8] = include_bytes!("kernels.bin");
+static ARCHIVE: &[u8] = include_bytes!("kernels.bin");
 
 /// From the first call on, kernels that come compiled are not compiled again.
-pub(super) fn bring_kernels() {
+pub(super) fn load_kernel_archive() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // SAFETY: `KernelArchive::to_bytes` made the file.
-        let brought = unsafe { pagelock_cuda::bring_kernels(BROUGHT) };
-        debug_assert!(brought.is_ok(), "kernels.bin is not complete: {brought:?}");
+        let loaded = unsafe { pagelock_cuda::load_kernel_archive(ARCHIVE) };
+        debug_assert!(loaded.is_ok(), "kernels.bin is not complete: {loaded:?}");
     });
 }
 
@@ -112,7 +112,7 @@ impl CudaDevice {
         let function = function.map_err(|source| Error::cuda(op, source))?;
         let function = Arc::new(match all_kernels_begin(source.text()) {
             // SAFETY: `begin` waits for the kernels before, and a test checks that kernels that call it do so first.
-            true => unsafe { function.that_waits() },
+            true => unsafe { function.with_dependent_launch() },
             false => function,
         });
         // If two threads get here at once, the kernel is in the list twice, which does no harm.

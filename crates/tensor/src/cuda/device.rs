@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use pagelock_cuda as cuda;
 
-use super::code::{LoadedKernels, bring_kernels};
+use super::code::{LoadedKernels, load_kernel_archive};
 use super::fault::Faults;
 use super::libraries::Loaded;
 use crate::capture;
@@ -50,7 +50,7 @@ impl CudaDevice {
         if let Some(core) = known.iter().filter_map(Weak::upgrade).find(|core| core.device == *device) {
             return Ok(CudaDevice { core });
         }
-        bring_kernels();
+        load_kernel_archive();
         let stream = device.stream().map_err(Error::NoDevice)?;
         let core = Arc::new(Core {
             device: device.clone(),

@@ -46,15 +46,15 @@ extern "C" __global__ void contiguous(O* y, PARAMETERS u64 n) {
 #endif
 
 // Rows are contiguous and aligned to packs in y and in the inputs whose bit of `packed` is set. In the other inputs,
-// a row is one repeated element. The walk is over packs. One thread per pack.
+// a row is one repeated element. It indexes packs. One thread per pack.
 #ifdef KERNEL_rows
-extern "C" __global__ void rows(O* y, PARAMETERS Walk walk, u32 packed) {
+extern "C" __global__ void rows(O* y, PARAMETERS Indexing indexing, u32 packed) {
     begin();
     const T* const x[] = POINTERS;
     u32 i = thread_number();
-    if (i >= walk.n) return;
+    if (i >= indexing.n) return;
     u32 at[N + 1];
-    positions(walk, i, at);
+    positions(indexing, i, at);
     Pack<T, V> packs[N];
     for (int k = 0; k < N; k++) {
         if (packed >> k & 1) {
@@ -78,38 +78,38 @@ extern "C" __global__ void rows(O* y, PARAMETERS Walk walk, u32 packed) {
 #ifdef KERNEL_strided
 #define EACH 4
 
-extern "C" __global__ void strided(O* y, PARAMETERS Walk walk) {
+extern "C" __global__ void strided(O* y, PARAMETERS Indexing indexing) {
     begin();
     const T* const x[] = POINTERS;
     u32 first = blockIdx.x * (blockDim.x * EACH) + threadIdx.x;
-    u32 places[EACH];
+    u32 offsets[EACH];
     R in[EACH][N];
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
         u32 i = first + e * blockDim.x;
-        if (i >= walk.n) break;
+        if (i >= indexing.n) break;
         u32 at[N + 1];
-        positions(walk, i, at);
-        places[e] = at[0];
+        positions(indexing, i, at);
+        offsets[e] = at[0];
         for (int k = 0; k < N; k++) in[e][k] = real(x[k][at[k + 1]]);
     }
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-        if (first + e * blockDim.x >= walk.n) break;
-        y[places[e]] = VALUE(in[e]);
+        if (first + e * blockDim.x >= indexing.n) break;
+        y[offsets[e]] = VALUE(in[e]);
     }
 }
 #endif
 
 // Any strides and any size. One thread per element.
 #ifdef KERNEL_wide
-extern "C" __global__ void wide(O* y, PARAMETERS WideWalk walk) {
+extern "C" __global__ void wide(O* y, PARAMETERS WideIndexing indexing) {
     begin();
     const T* const x[] = POINTERS;
     u64 i = wide_thread_number();
-    if (i >= walk.n) return;
+    if (i >= indexing.n) return;
     u64 at[N + 1];
-    positions(walk, i, at);
+    positions(indexing, i, at);
     R in[N];
     for (int k = 0; k < N; k++) in[k] = real(x[k][at[k + 1]]);
     y[at[0]] = VALUE(in);
@@ -130,7 +130,7 @@ struct Plane {
     u32 row_tiles;
 };
 
-extern "C" __global__ void tiles(O* y, PARAMETERS Walk outer, Plane plane) {
+extern "C" __global__ void tiles(O* y, PARAMETERS Indexing outer, Plane plane) {
     begin();
     __shared__ T tile[SIDE][SIDE + 1]; // columns start in different banks
     const T* const x[] = POINTERS;

@@ -9,7 +9,7 @@ use pagelock_cuda::{Argument, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
 use super::code::{Constants, source};
-use super::walk::{Dims, MAX_OPERANDS, Walk, WideWalk};
+use super::walk::{Dims, Indexing, MAX_OPERANDS, WideIndexing};
 use super::{CudaDevice, CudaOut, CudaView};
 use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl Formula {
         arguments.extend(values(constants));
         arguments.extend(steps.arguments().into_iter().flatten().map(Argument::Value));
         // SAFETY: the kernels of `elementwise.cu` take these arguments, in this order; they access only positions
-        // that the walk, or the length, leads to, which are those of the views, and use packs only where these are
+        // that the indexing, or the length, leads to, which are those of the views, and use packs only where these are
         // aligned (`Steps::new`).
         unsafe { function.launch(&device.stream(), steps.launch(), &arguments) }
             .map_err(|source| Error::cuda(op, source))
@@ -107,13 +107,13 @@ enum Steps {
     /// Everything, in packs.
     Contiguous { len: u64, pack: usize },
     /// Packs of the output, and of the inputs whose bit of `packed` is set.
-    Rows { packs: Walk, packed: u32 },
+    Rows { packs: Indexing, packed: u32 },
     /// Single elements, at any strides.
-    Strided(Walk),
+    Strided(Indexing),
     /// Planes that are transposed.
-    Tiles { outer: Walk, plane: Plane },
+    Tiles { outer: Indexing, plane: Plane },
     /// Single elements that 32 bits cannot count.
-    Wide(WideWalk),
+    Wide(WideIndexing),
 }
 
 /// `Plane` of `elementwise.cu`.
@@ -176,15 +176,15 @@ impl Steps {
             return Some(Steps::Contiguous { len: len as u64, pack });
         }
         let in_rows = |k: usize| packed >> (k - 1) & 1 == 1 || inner[k] == 0;
-        if inner_len.is_multiple_of(pack) && in_packs(0) && (1..=n).all(in_rows) && dims.walk().is_some() {
-            return dims.in_packs(pack).walk().map(|packs| Steps::Rows { packs, packed });
+        if inner_len.is_multiple_of(pack) && in_packs(0) && (1..=n).all(in_rows) && dims.indexing().is_some() {
+            return dims.in_packs(pack).indexing().map(|packs| Steps::Rows { packs, packed });
         }
         if n == 1
             && let Some(tiles) = Steps::in_tiles(&dims)
         {
             return Some(tiles);
         }
-        Some(dims.walk().map_or_else(|| Steps::Wide(dims.wide_walk()), Steps::Strided))
+        Some(dims.indexing().map_or_else(|| Steps::Wide(dims.wide_indexing()), Steps::Strided))
     }
 
     /// Tiles, if the only input is contiguous along another dimension than the output.
@@ -192,13 +192,13 @@ impl Steps {
         let (columns, [y_step, x_stride, ..]) = dims.inner();
         let at = dims.strides().iter().skip(1).position(|[_, x_step, ..]| *x_step == 1)? + 1;
         let (rows, y_stride) = (dims.sizes()[at], dims.strides()[at][0]);
-        if y_step != 1 || x_stride <= 1 || columns < MIN_SIDE || rows < MIN_SIDE || dims.walk().is_none() {
-            return None; // with a walk, everything is below 2^31
+        if y_step != 1 || x_stride <= 1 || columns < MIN_SIDE || rows < MIN_SIDE || dims.indexing().is_none() {
+            return None; // with 32-bit indexing, everything is below 2^31
         }
         let [columns, rows, x_stride, y_stride] = [columns, rows, x_stride, y_stride].mapped(|size| size as u32);
         let [column_tiles, row_tiles] = [columns, rows].mapped(|size| size.div_ceil(SIDE as u32));
         let plane = Plane { columns, rows, x_stride, y_stride, column_tiles, row_tiles };
-        let outer = dims.without([0, at]).walk()?;
+        let outer = dims.without([0, at]).indexing()?;
         Some(Steps::Tiles { outer, plane })
     }
 
@@ -218,12 +218,12 @@ impl Steps {
                 return Launch::covering((*len as usize).div_ceil(*pack * PACKS), CONTIGUOUS_THREADS);
             }
             Steps::Rows { packs, .. } => packs.len(),
-            Steps::Strided(walk) => walk.len().div_ceil(EACH),
+            Steps::Strided(indexing) => indexing.len().div_ceil(EACH),
             Steps::Tiles { outer, plane } => {
                 let blocks = outer.len() * plane.column_tiles as usize * plane.row_tiles as usize;
                 return Launch { block: [SIDE as u32, THREADS / SIDE as u32, 1], ..Launch::covering(blocks, 1) };
             }
-            Steps::Wide(walk) => walk.len(),
+            Steps::Wide(indexing) => indexing.len(),
         };
         Launch::covering(threads, THREADS)
     }
@@ -233,9 +233,9 @@ impl Steps {
         match self {
             Steps::Contiguous { len, .. } => [Some(bytemuck::bytes_of(len)), None],
             Steps::Rows { packs, packed } => [Some(bytemuck::bytes_of(packs)), Some(bytemuck::bytes_of(packed))],
-            Steps::Strided(walk) => [Some(bytemuck::bytes_of(walk)), None],
+            Steps::Strided(indexing) => [Some(bytemuck::bytes_of(indexing)), None],
             Steps::Tiles { outer, plane } => [Some(bytemuck::bytes_of(outer)), Some(bytemuck::bytes_of(plane))],
-            Steps::Wide(walk) => [Some(bytemuck::bytes_of(walk)), None],
+            Steps::Wide(indexing) => [Some(bytemuck::bytes_of(indexing)), None],
         }
     }
 }

@@ -11,4 +11,4 @@ INLINE bool exists(i64 index, u64 size, Fault* fault, u64 site) {
 }
 
 // The value that is read for an index out of range: NaN for floats, so that it is noticed.
-INLINE T nothing() { return to<T>(__int_as_float(0x7fc00000)); }
+INLINE T missing_value() { return to<T>(__int_as_float(0x7fc00000)); }

@@ -21,8 +21,8 @@ struct bf16 { unsigned short bits; };
 #define INFINITY __int_as_float(0x7f800000)
 
 // A kernel calls this first. It lets the next kernel of the stream start beside this one, and waits until the one
-// before has ended. A kernel that does so is launched early (`Function::that_waits`). In a large grid,
-// launch_dependents would halve the rate at which blocks start.
+// before has ended. A kernel that does so is launched early (`KernelFunction::with_dependent_launch`). In a large
+// grid, launch_dependents would halve the rate at which blocks start.
 INLINE void begin() {
 #if __CUDA_ARCH__ >= 900
     if (gridDim.x * gridDim.y * gridDim.z <= 1024) asm volatile("griddepcontrol.launch_dependents;");
@@ -259,13 +259,13 @@ template <typename Type, int V> struct __align__(sizeof(Type) * V) Pack { Type a
 
 // ---- positions in strided tensors ----------------------------------------------------------------------------------
 
-// The most dimensions, and the most tensors with which a walk deals: the output and three inputs.
+// The most dimensions, and the most tensors that a kernel indexes together: the output and three inputs.
 #define MAX_RANK 8
 #define MAX_OPERANDS 4
 
 // Dimensions, the innermost first. Divisions by sizes are multiplications: i / size = (mulhi(i, magic) + i) >> shift
 // for i < 2^31 (Granlund and Montgomery 1994).
-struct Walk {
+struct Indexing {
     u32 n;
     u32 rank;
     u32 size[MAX_RANK];
@@ -274,8 +274,8 @@ struct Walk {
     u32 stride[MAX_RANK][MAX_OPERANDS];
 };
 
-// A walk for tensors of 2^31 elements and more.
-struct WideWalk {
+// Indexing of tensors of 2^31 elements and more.
+struct WideIndexing {
     u64 n;
     u64 rank;
     u64 size[MAX_RANK];
@@ -283,23 +283,23 @@ struct WideWalk {
 };
 
 // Where element `i` is in each of the first OPERANDS tensors.
-template <int OPERANDS> INLINE void positions(const Walk& walk, u32 i, u32 (&at)[OPERANDS]) {
+template <int OPERANDS> INLINE void positions(const Indexing& indexing, u32 i, u32 (&at)[OPERANDS]) {
     for (int k = 0; k < OPERANDS; k++) at[k] = 0;
-    for (u32 dim = 0; dim + 1 < walk.rank; dim++) {
-        u32 outer = (__umulhi(i, walk.magic[dim]) + i) >> walk.shift[dim];
-        u32 index = i - outer * walk.size[dim];
-        for (int k = 0; k < OPERANDS; k++) at[k] += index * walk.stride[dim][k];
+    for (u32 dim = 0; dim + 1 < indexing.rank; dim++) {
+        u32 outer = (__umulhi(i, indexing.magic[dim]) + i) >> indexing.shift[dim];
+        u32 index = i - outer * indexing.size[dim];
+        for (int k = 0; k < OPERANDS; k++) at[k] += index * indexing.stride[dim][k];
         i = outer;
     }
-    if (walk.rank > 0)
-        for (int k = 0; k < OPERANDS; k++) at[k] += i * walk.stride[walk.rank - 1][k];
+    if (indexing.rank > 0)
+        for (int k = 0; k < OPERANDS; k++) at[k] += i * indexing.stride[indexing.rank - 1][k];
 }
-template <int OPERANDS> INLINE void positions(const WideWalk& walk, u64 i, u64 (&at)[OPERANDS]) {
+template <int OPERANDS> INLINE void positions(const WideIndexing& indexing, u64 i, u64 (&at)[OPERANDS]) {
     for (int k = 0; k < OPERANDS; k++) at[k] = 0;
-    for (u64 dim = 0; dim < walk.rank; dim++) {
-        u64 outer = i / walk.size[dim];
-        u64 index = i - outer * walk.size[dim];
-        for (int k = 0; k < OPERANDS; k++) at[k] += index * walk.stride[dim][k];
+    for (u64 dim = 0; dim < indexing.rank; dim++) {
+        u64 outer = i / indexing.size[dim];
+        u64 index = i - outer * indexing.size[dim];
+        for (int k = 0; k < OPERANDS; k++) at[k] += index * indexing.stride[dim][k];
         i = outer;
     }
 }

@@ -56,7 +56,7 @@ pub fn with_kernels<R>(kernels: Kernels, f: impl FnOnce() -> R) -> R {
 
 /// Whose kernels compute matrix products and convolutions on GPUs in this thread: see [`with_kernels`].
 pub fn kernels() -> Kernels {
-    CHOSEN.get().unwrap_or_else(|| of_environment().unwrap_or(Kernels::Fastest)) // an error is reported by `check`
+    CHOSEN.get().unwrap_or_else(|| from_environment().unwrap_or(Kernels::Fastest)) // an error is reported by `check`
 }
 
 /// Which of a library's algorithms computes a convolution or an attention in this thread.
@@ -67,21 +67,21 @@ pub(crate) fn choice() -> Choice {
 /// An error if the environment variable does not name kernels, unless the program chose some.
 #[inline]
 pub(crate) fn check() -> Result<()> {
-    if CHOSEN.get().is_some() { Ok(()) } else { of_environment().map(drop) }
+    if CHOSEN.get().is_some() { Ok(()) } else { from_environment().map(drop) }
 }
 
-fn of_environment() -> Result<Kernels> {
-    static SAID: OnceLock<Kernels> = OnceLock::new();
-    if let Some(&said) = SAID.get() {
-        return Ok(said);
+fn from_environment() -> Result<Kernels> {
+    static FROM_ENVIRONMENT: OnceLock<Kernels> = OnceLock::new();
+    if let Some(&kernels) = FROM_ENVIRONMENT.get() {
+        return Ok(kernels);
     }
     let text = std::env::var_os(VARIABLE).unwrap_or_default();
-    said_by(&text.to_string_lossy()).map(|said| *SAID.get_or_init(|| said))
+    parse(&text.to_string_lossy()).map(|kernels| *FROM_ENVIRONMENT.get_or_init(|| kernels))
 }
 
 const VARIABLE: &str = "PAGELOCK_KERNELS";
 
-fn said_by(text: &str) -> Result<Kernels> {
+fn parse(text: &str) -> Result<Kernels> {
     match text.trim() {
         "" | "fastest" => Ok(Kernels::Fastest),
         "measured" => Ok(Kernels::Measured),
@@ -107,11 +107,11 @@ pub struct Libraries {
 
 impl fmt::Display for Libraries {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let say = |library: &Result<(), LibraryAbsence>, name: &str| match library {
+        let describe = |library: &Result<(), LibraryAbsence>, name: &str| match library {
             Ok(()) => format!("{name} is available"),
             Err(missing) => missing.to_string(),
         };
-        write!(f, "{}\n{}", say(&self.blas, "cuBLASLt"), say(&self.dnn, "cuDNN"))
+        write!(f, "{}\n{}", describe(&self.blas, "cuBLASLt"), describe(&self.dnn, "cuDNN"))
     }
 }
 
@@ -132,8 +132,8 @@ impl CudaDevice {
     /// }
     /// ```
     pub fn libraries(&self) -> Libraries {
-        let there = |missing: Option<&LibraryAbsence>| missing.map_or(Ok(()), |missing| Err(missing.clone()));
-        Libraries { blas: there(self.blas().err()), dnn: there(self.dnn().err()) }
+        let status = |missing: Option<&LibraryAbsence>| missing.map_or(Ok(()), |missing| Err(missing.clone()));
+        Libraries { blas: status(self.blas().err()), dnn: status(self.dnn().err()) }
     }
 
     fn blas(&self) -> Result<&Blas, &LibraryAbsence> {
@@ -155,7 +155,7 @@ impl CudaDevice {
     }
 
     /// cuDNN, or an error if it is missing.
-    pub(crate) fn dnn_anyway(&self, work: &Work<'_>) -> Result<&Dnn> {
+    pub(crate) fn require_dnn(&self, work: &Work<'_>) -> Result<&Dnn> {
         self.dnn().map_err(|missing| work.error(missing.clone().into()))
     }
 }
@@ -232,9 +232,9 @@ mod tests {
     #[test]
     fn what_names_no_kernels_is_refused_with_what_does() {
         let known = [("", Kernels::Fastest), (" own ", Kernels::Own), ("measured", Kernels::Measured)];
-        known.into_iter().for_each(|(text, kernels)| assert_eq!(said_by(text).unwrap(), kernels));
+        known.into_iter().for_each(|(text, kernels)| assert_eq!(parse(text).unwrap(), kernels));
         assert_eq!(
-            said_by("cublas").unwrap_err().to_string(),
+            parse("cublas").unwrap_err().to_string(),
             "PAGELOCK_KERNELS is `cublas`, but it must be `fastest`, `measured`, `own` or `library`; unset it to use \
              the fastest kernels"
         );

@@ -21,15 +21,15 @@ INLINE void add_pack(A (&each)[EACH], const Pack<T, V>& pack, u64 i) {
 }
 #endif
 
-struct Place {
+struct ThreadLane {
     u32 kept_lane;
     u32 reduced_lane;
     u32 step; // from a thread to the one for the next reduced position
 };
 
-INLINE Place place(u32 lanes, bool in_columns) {
+INLINE ThreadLane thread_lane(u32 lanes, bool in_columns) {
     u32 across = THREADS / lanes;
-    Place here;
+    ThreadLane here;
     here.kept_lane = in_columns ? threadIdx.x % across : threadIdx.x / lanes;
     here.reduced_lane = in_columns ? threadIdx.x / across : threadIdx.x % lanes;
     here.step = in_columns ? across : 1;
@@ -37,7 +37,7 @@ INLINE Place place(u32 lanes, bool in_columns) {
 }
 
 // Combines the accumulators of the threads of one kept position. The thread in lane 0 gets the result.
-template <int COUNT> INLINE void combine_lanes(A (&total)[COUNT], Place here, u32 lanes) {
+template <int COUNT> INLINE void combine_lanes(A (&total)[COUNT], ThreadLane here, u32 lanes) {
     __shared__ A shared[COUNT][THREADS];
     for (int v = 0; v < COUNT; v++) shared[v][threadIdx.x] = total[v];
     for (u32 half = lanes / 2; half > 0; half /= 2) {
@@ -61,7 +61,7 @@ INLINE void store(CONSTANTS O* y, A* partial, u64 k, A total) {
 template <typename Index, typename Positions>
 INLINE void reduce(CONSTANTS O* y, A* partial, const T* x, const Positions& kept, const Positions& reduced, u32 lanes,
                    bool in_columns) {
-    Place here = place(lanes, in_columns);
+    ThreadLane here = thread_lane(lanes, in_columns);
     u64 k = u64(blockIdx.x) * (THREADS / lanes) + here.kept_lane;
     A total[1] = {identity()};
     if (k < kept.n) {
@@ -79,7 +79,7 @@ INLINE void reduce(CONSTANTS O* y, A* partial, const T* x, const Positions& kept
 }
 
 #ifdef KERNEL_any
-extern "C" __global__ void any(CONSTANTS O* y, A* partial, const T* x, Walk kept, Walk reduced, u32 lanes,
+extern "C" __global__ void any(CONSTANTS O* y, A* partial, const T* x, Indexing kept, Indexing reduced, u32 lanes,
                                u32 in_columns) {
     begin();
     reduce<u32>(ARGUMENTS y, partial, x, kept, reduced, lanes, in_columns);
@@ -87,19 +87,19 @@ extern "C" __global__ void any(CONSTANTS O* y, A* partial, const T* x, Walk kept
 #endif
 
 #ifdef KERNEL_wide
-extern "C" __global__ void wide(CONSTANTS O* y, A* partial, const T* x, WideWalk kept, WideWalk reduced, u32 lanes,
-                                u32 in_columns) {
+extern "C" __global__ void wide(CONSTANTS O* y, A* partial, const T* x, WideIndexing kept, WideIndexing reduced,
+                                u32 lanes, u32 in_columns) {
     begin();
     reduce<u64>(ARGUMENTS y, partial, x, kept, reduced, lanes, in_columns);
 }
 #endif
 
-// The innermost reduced dimension is contiguous: `reduced` is a walk over packs.
+// The innermost reduced dimension is contiguous: `reduced` indexes packs.
 #ifdef KERNEL_rows
-extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Walk kept, Walk reduced, u32 lanes,
+extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Indexing kept, Indexing reduced, u32 lanes,
                                 u32 in_columns) {
     begin();
-    Place here = place(lanes, false);
+    ThreadLane here = thread_lane(lanes, false);
     u32 k = blockIdx.x * (THREADS / lanes) + here.kept_lane;
     A total[1] = {identity()};
     if (k < kept.n) {
@@ -123,12 +123,12 @@ extern "C" __global__ void rows(CONSTANTS O* y, A* partial, const T* x, Walk kep
 }
 #endif
 
-// The innermost kept dimension is contiguous: `kept` is a walk over packs, and each thread has the sums of one.
+// The innermost kept dimension is contiguous: `kept` indexes packs, and each thread has the sums of one.
 #ifdef KERNEL_columns
-extern "C" __global__ void columns(CONSTANTS O* y, A* partial, const T* x, Walk kept, Walk reduced, u32 lanes,
+extern "C" __global__ void columns(CONSTANTS O* y, A* partial, const T* x, Indexing kept, Indexing reduced, u32 lanes,
                                    u32 in_columns) {
     begin();
-    Place here = place(lanes, true);
+    ThreadLane here = thread_lane(lanes, true);
     u32 k = blockIdx.x * (THREADS / lanes) + here.kept_lane;
     A total[V];
     for (int v = 0; v < V; v++) total[v] = identity();
@@ -153,7 +153,7 @@ extern "C" __global__ void columns(CONSTANTS O* y, A* partial, const T* x, Walk 
 #ifdef KERNEL_finish_segments
 extern "C" __global__ void finish_segments(CONSTANTS O* y, const A* partial, u64 n, u32 segments) {
     begin();
-    Place here = place(32, false);
+    ThreadLane here = thread_lane(32, false);
     u64 k = u64(blockIdx.x) * (THREADS / 32) + here.kept_lane;
     A total[1] = {identity()};
     if (k < n)

@@ -10,7 +10,7 @@ use pagelock_cuda::{Argument, KernelFunction, KernelSource, Launch};
 
 use super::arguments::{Arguments, values};
 use super::code::{Constants, source};
-use super::walk::{Dims, Walk, WideWalk};
+use super::walk::{Dims, Indexing, WideIndexing};
 use super::{CudaDevice, CudaOut, CudaView};
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -42,10 +42,10 @@ pub(crate) enum Accumulator {
     Computing,
     /// `struct A { R value; i64 index; }`
     Indexed,
-    /// The count of some numbers, their mean, and the sum of their squared distances from it, in `f64`. `settled(A)`
-    /// computes these from an accumulator, and `together(A, A)` combines two.
+    /// The count of some numbers, their mean, and the sum of their squared distances from it, in `f64`. `centered(A)`
+    /// computes these from an accumulator, and `merged(A, A)` combines two.
     Moments,
-    /// The largest number, and the sum of e^(x − largest) over all x. `together(A, A)` combines two.
+    /// The largest number, and the sum of e^(x − largest) over all x. `merged(A, A)` combines two.
     Powers,
 }
 
@@ -60,16 +60,16 @@ const LOOPS: &str = include_str!("reduce.cu");
 /// Chan, Golub, LeVeque 1979. The number of elements in a pack is a power of two.
 ///
 /// Numbers are added and combined without a division: `mean` is one of the numbers, `squares` and `distance` are sums
-/// over distances from it, and `settled` moves these to the mean at the end. Since `mean` is one of the numbers, its
+/// over distances from it, and `centered` moves these to the mean at the end. Since `mean` is one of the numbers, its
 /// squared distance from the true mean is at most n times the variance, so the subtraction costs at most log2(n) bits
 /// of 53. `f64` numbers, whose squares might overflow, are added one by one.
 const MOMENTS: &str = "
 struct __align__(32) A { f64 n, mean, squares, distance; };
-INLINE A settled(A a) {
+INLINE A centered(A a) {
     f64 shift = a.n == 0 ? 0 : a.distance / a.n;
     return A{a.n, a.mean + shift, a.squares - a.distance * shift, 0};
 }
-INLINE A together(A a, A b) {
+INLINE A merged(A a, A b) {
     if (a.n == 0) return b;
     if (b.n == 0) return a;
     f64 n = a.n + b.n, distance = b.mean - a.mean;
@@ -83,7 +83,7 @@ INLINE A together(A a, A b) {
 }
 INLINE void add(A& total, R x, u64 i) {
     if constexpr (sizeof(R) == 8) {
-        total = together(total, A{1, f64(x), 0, 0});
+        total = merged(total, A{1, f64(x), 0, 0});
     } else {
         if (total.n == 0) total.mean = f64(x);
         f64 distance = f64(x) - total.mean;
@@ -108,16 +108,16 @@ template <int N> INLINE void add_pack(A (&total)[EACH], const Pack<T, N>& pack, 
 /// for −∞.
 const POWERS: &str = "
 struct __align__(2 * sizeof(R)) A { R most, sum; };
-INLINE R taken_away(R most) { return magnitude(most) == R(INFINITY) ? R(0) : most; }
+INLINE R finite_or_zero(R most) { return magnitude(most) == R(INFINITY) ? R(0) : most; }
 INLINE R power(R x, R less) { return exp_for<O>(x - less); }
-INLINE A together(A a, A b) {
-    R most = max(a.most, b.most), less = taken_away(most);
+INLINE A merged(A a, A b) {
+    R most = max(a.most, b.most), less = finite_or_zero(most);
     return A{most, a.sum * power(a.most, less) + b.sum * power(b.most, less)};
 }
 template <int N> INLINE void add_all(A& total, const R (&x)[N]) {
     R most = total.most;
     for (int v = 0; v < N; v++) most = max(most, x[v]);
-    R less = taken_away(most), sum = total.sum * power(total.most, less);
+    R less = finite_or_zero(most), sum = total.sum * power(total.most, less);
     for (int v = 0; v < N; v++) sum += power(x[v], less);
     total = A{most, sum};
 }
@@ -172,8 +172,8 @@ impl CudaReduction {
             .collect();
         let blocks = plan.kept.len().div_ceil(THREADS / plan.lanes);
         let launch = Launch { grid: [blocks as u32, plan.segments as u32, 1], ..Launch::covering(1, THREADS as u32) };
-        // SAFETY: the kernels of `reduce.cu` take these arguments, in this order; they read only where the walks
-        // lead, which is inside the view, and write one element for each result, or for each result and segment, to
+        // SAFETY: the kernels of `reduce.cu` take these arguments, in this order; they read only where the indexing
+        // leads, which is inside the view, and write one element for each result, or for each result and segment, to
         // buffers of these lengths.
         unsafe { self.kernel(device, op, types, plan.kernel)?.launch(&device.stream(), launch, &arguments) }
             .map_err(failed)?;
@@ -263,7 +263,7 @@ impl Plan {
         let steps =
             |dims: &Dims, but: usize| dims.strides().iter().skip(but).all(|[step, ..]| step.is_multiple_of(pack));
         let in_columns = n_results > 1 && (reduced_size <= 1 || (kept_step > 0 && kept_step < reduced_step));
-        let narrow = kept.walk().is_some() && reduced.walk().is_some();
+        let narrow = kept.indexing().is_some() && reduced.indexing().is_some();
         let in_packs = narrow
             && aligned
             && if in_columns {
@@ -290,25 +290,25 @@ impl Plan {
     }
 
     fn positions(&self) -> Positions {
-        match (self.kept.walk(), self.reduced.walk()) {
+        match (self.kept.indexing(), self.reduced.indexing()) {
             (Some(kept), Some(reduced)) => Positions::Narrow([kept, reduced]),
-            _ => Positions::Wide(Box::new([self.kept.wide_walk(), self.reduced.wide_walk()])),
+            _ => Positions::Wide(Box::new([self.kept.wide_indexing(), self.reduced.wide_indexing()])),
         }
     }
 }
 
-/// Walks as the kernel takes them.
+/// Index arithmetic as the kernel takes it.
 #[expect(clippy::large_enum_variant, reason = "the usual variants need no allocation")]
 enum Positions {
-    Narrow([Walk; 2]),
-    Wide(Box<[WideWalk; 2]>),
+    Narrow([Indexing; 2]),
+    Wide(Box<[WideIndexing; 2]>),
 }
 
 impl Positions {
     fn bytes(&self) -> [&[u8]; 2] {
         match self {
-            Positions::Narrow(walks) => walks.each_ref().mapped(bytemuck::bytes_of),
-            Positions::Wide(walks) => walks.each_ref().mapped(bytemuck::bytes_of),
+            Positions::Narrow(both) => both.each_ref().mapped(bytemuck::bytes_of),
+            Positions::Wide(both) => both.each_ref().mapped(bytemuck::bytes_of),
         }
     }
 }

@@ -100,7 +100,7 @@ impl Dims {
     }
 
     /// The form for kernels with 32-bit positions; `None` if these do not reach all elements.
-    pub(crate) fn walk(&self) -> Option<Walk> {
+    pub(crate) fn indexing(&self) -> Option<Indexing> {
         const LIMIT: usize = 1 << 31;
         let reach = |k: usize| -> usize {
             let steps = self.sizes().iter().zip(self.strides()).map(|(&size, steps)| size.saturating_sub(1) * steps[k]);
@@ -109,24 +109,25 @@ impl Dims {
         if self.len() >= LIMIT || (0..MAX_OPERANDS).any(|k| reach(k) >= LIMIT) {
             return None;
         }
-        let mut walk = Walk::zeroed();
-        (walk.n, walk.rank) = (self.len() as u32, self.rank as u32);
+        let mut indexing = Indexing::zeroed();
+        (indexing.n, indexing.rank) = (self.len() as u32, self.rank as u32);
         for (dim, (&size, steps)) in self.sizes().iter().zip(self.strides()).enumerate() {
             let divisor = Divisor::new(size.max(1) as u32);
-            (walk.size[dim], walk.magic[dim], walk.shift[dim]) = (size as u32, divisor.magic, divisor.shift);
-            walk.stride[dim] = steps.mapped(|step| step as u32);
+            indexing.size[dim] = size as u32;
+            (indexing.magic[dim], indexing.shift[dim]) = (divisor.magic, divisor.shift);
+            indexing.stride[dim] = steps.mapped(|step| step as u32);
         }
-        Some(walk)
+        Some(indexing)
     }
 
     /// The form for kernels with 64-bit positions.
-    pub(crate) fn wide_walk(&self) -> WideWalk {
-        let mut walk = WideWalk { n: self.len() as u64, rank: self.rank as u64, ..WideWalk::zeroed() };
+    pub(crate) fn wide_indexing(&self) -> WideIndexing {
+        let mut indexing = WideIndexing { n: self.len() as u64, rank: self.rank as u64, ..WideIndexing::zeroed() };
         for (dim, (&size, steps)) in self.sizes().iter().zip(self.strides()).enumerate() {
-            walk.size[dim] = size as u64;
-            walk.stride[dim] = steps.mapped(|step| step as u64);
+            indexing.size[dim] = size as u64;
+            indexing.stride[dim] = steps.mapped(|step| step as u64);
         }
-        walk
+        indexing
     }
 }
 
@@ -135,10 +136,10 @@ fn steps(strides: &[&[usize]], dim: usize) -> [usize; MAX_OPERANDS] {
     from_fn(|k| strides.get(k).map_or(0, |strides| strides[dim]))
 }
 
-/// `Walk` of `header.cu`.
+/// `Indexing` of `header.cu`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct Walk {
+pub(crate) struct Indexing {
     n: u32,
     rank: u32,
     size: [u32; MAX_RANK],
@@ -147,23 +148,23 @@ pub(crate) struct Walk {
     stride: [[u32; MAX_OPERANDS]; MAX_RANK],
 }
 
-impl Walk {
+impl Indexing {
     pub(crate) fn len(&self) -> usize {
         self.n as usize
     }
 }
 
-/// `WideWalk` of `header.cu`.
+/// `WideIndexing` of `header.cu`.
 #[derive(Debug, Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-pub(crate) struct WideWalk {
+pub(crate) struct WideIndexing {
     n: u64,
     rank: u64,
     size: [u64; MAX_RANK],
     stride: [[u64; MAX_OPERANDS]; MAX_RANK],
 }
 
-impl WideWalk {
+impl WideIndexing {
     pub(crate) fn len(&self) -> usize {
         self.n as usize
     }
@@ -225,9 +226,9 @@ mod tests {
     }
 
     #[test]
-    fn tensors_too_large_for_32_bits_have_no_narrow_walk() {
-        assert!(Dims::merged(&[1 << 31], &[&[1]]).walk().is_none());
-        assert!(Dims::merged(&[2, 2], &[&[1 << 31, 1]]).walk().is_none());
-        assert!(Dims::merged(&[1 << 30], &[&[1]]).walk().is_some());
+    fn tensors_too_large_for_32_bits_have_no_narrow_indexing() {
+        assert!(Dims::merged(&[1 << 31], &[&[1]]).indexing().is_none());
+        assert!(Dims::merged(&[2, 2], &[&[1 << 31, 1]]).indexing().is_none());
+        assert!(Dims::merged(&[1 << 30], &[&[1]]).indexing().is_some());
     }
 }

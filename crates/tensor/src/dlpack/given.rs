@@ -1,4 +1,4 @@
-//! [`Given`]: the checked contents of a DLPack struct of another library.
+//! [`ForeignTensor`]: the checked contents of a DLPack struct of another library.
 
 use super::managed::{CPU, CUDA, CUDA_HOST, CUDA_MANAGED, DataType, Managed};
 use super::refused;
@@ -11,8 +11,8 @@ use crate::shape::{MAX_RANK, Shape};
 /// Element `[i0, i1, …]` is at `data + (i0·strides[0] + i1·strides[1] + …)` elements.
 ///
 /// Invariant: no position of an element overflows, whether counted in elements or in bytes.
-pub(super) struct Given {
-    pub(super) place: Place,
+pub(super) struct ForeignTensor {
+    pub(super) location: Location,
     pub(super) dtype: DType,
     pub(super) shape: Shape,
     pub(super) strides: [i64; MAX_RANK],
@@ -21,7 +21,7 @@ pub(super) struct Given {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Place {
+pub(super) enum Location {
     Host,
     Cuda(u32),
 }
@@ -68,17 +68,17 @@ impl DataType {
     }
 }
 
-impl Given {
-    pub(super) fn of(managed: &Managed) -> Result<Given> {
+impl ForeignTensor {
+    pub(super) fn of(managed: &Managed) -> Result<ForeignTensor> {
         let (major, minor) = managed.version();
         if major != 1 {
             let fix = "ask for version 1";
             return Err(refused(&format!("the struct is of version {major}.{minor}, which is not supported; {fix}")));
         }
         let (device, ordinal) = managed.device();
-        let place = match (device, u32::try_from(ordinal)) {
-            (CPU | CUDA_HOST, _) => Place::Host,
-            (CUDA | CUDA_MANAGED, Ok(ordinal)) => Place::Cuda(ordinal),
+        let location = match (device, u32::try_from(ordinal)) {
+            (CPU | CUDA_HOST, _) => Location::Host,
+            (CUDA | CUDA_MANAGED, Ok(ordinal)) => Location::Cuda(ordinal),
             _ => {
                 return Err(refused(&format!(
                     "the elements are on a device of kind {device}; copy them to the CPU first"
@@ -92,7 +92,7 @@ impl Given {
         let shape = Shape::new(&sizes)?;
         let mut strides = [0; MAX_RANK];
         match managed.strides() {
-            Some(given) => strides[..shape.rank()].copy_from(given),
+            Some(explicit) => strides[..shape.rank()].copy_from(explicit),
             None => {
                 Layout::contiguous(shape).strides().iter().zip(&mut strides).for_each(|(from, to)| *to = *from as i64)
             }
@@ -101,7 +101,7 @@ impl Given {
             let strides = &strides[..shape.rank()];
             refused(&format!("strides {strides:?} of {shape} lead beyond the address space; check them"))
         })?;
-        Ok(Given { place, dtype, shape, strides, low, high })
+        Ok(ForeignTensor { location, dtype, shape, strides, low, high })
     }
 
     /// The least position, in bytes.

@@ -11,7 +11,7 @@ use pagelock_cuda::driver::Address;
 use pagelock_cuda::{DeviceBuffer, Stream};
 use pagelock_memory::{Foreign, HostBuffer};
 
-use super::given::Given;
+use super::given::ForeignTensor;
 use super::refused;
 use crate::device::Device;
 use crate::error::Result;
@@ -36,7 +36,7 @@ pub(super) struct DataType {
 /// `DLTensor`, with the two fields of its `DLDevice` in place.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Described {
+struct DlTensor {
     data: *mut u8,
     device: i32,
     ordinal: i32,
@@ -54,13 +54,13 @@ struct Versioned {
     context: *mut c_void,
     deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
     flags: u64,
-    tensor: Described,
+    tensor: DlTensor,
 }
 
 /// `DLManagedTensor`.
 #[repr(C)]
 struct Unversioned {
-    tensor: Described,
+    tensor: DlTensor,
     context: *mut c_void,
     deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
 }
@@ -117,11 +117,11 @@ impl Managed {
         drop(locked);
         flags |= if tensor.layout.overlaps() { READ_ONLY } else { 0 };
         let (rank, data_type) = (tensor.rank() as i32, DataType::of(tensor.dtype()));
-        let nowhere = std::ptr::null();
-        let tensor_of =
-            Described { data, device, ordinal, rank, data_type, shape: nowhere, strides: nowhere, byte_offset: 0 };
+        let unset = std::ptr::null();
+        let described =
+            DlTensor { data, device, ordinal, rank, data_type, shape: unset, strides: unset, byte_offset: 0 };
         let (context, deleter) = (std::ptr::null_mut(), Some(delete_exported as unsafe extern "C" fn(_)));
-        let managed = Versioned { version: [1, 1], context, deleter, flags, tensor: tensor_of };
+        let managed = Versioned { version: [1, 1], context, deleter, flags, tensor: described };
         let exported = Box::into_raw(Box::new(Exported { managed, shape, strides, tensor: Some(tensor) }));
         Ok(Self::linked(exported))
     }
@@ -172,7 +172,7 @@ impl Managed {
         unsafe { self.at.as_ref() }
     }
 
-    fn described(&self) -> &Described {
+    fn described(&self) -> &DlTensor {
         &self.versioned().tensor
     }
 
@@ -195,7 +195,7 @@ impl Managed {
 
     /// The shape, if its rank is supported.
     pub(super) fn sizes(&self) -> Result<&[i64]> {
-        let Described { rank, shape, .. } = *self.described();
+        let DlTensor { rank, shape, .. } = *self.described();
         match usize::try_from(rank) {
             Ok(0) => Ok(&[]),
             // SAFETY: a valid struct has `rank` sizes, which live as long as it does.
@@ -209,7 +209,7 @@ impl Managed {
     /// One stride for each size; `None` for row-major elements without gaps. Call it only after `sizes` has checked
     /// the rank.
     pub(super) fn strides(&self) -> Option<&[i64]> {
-        let Described { rank, strides, .. } = *self.described();
+        let DlTensor { rank, strides, .. } = *self.described();
         if strides.is_null() {
             return if rank == 0 { Some(&[]) } else { None };
         }
@@ -222,12 +222,12 @@ impl Managed {
     }
 
     /// Copies the elements, which must be on the host, to `out` in row-major order. `out` has exactly their size.
-    pub(super) fn gather(&self, given: &Given, out: &mut [u8]) {
-        let (data, size, rank) = (self.data(), given.dtype.size(), given.shape.rank());
+    pub(super) fn gather(&self, foreign: &ForeignTensor, out: &mut [u8]) {
+        let (data, size, rank) = (self.data(), foreign.dtype.size(), foreign.shape.rank());
         let mut run = 1; // elements that are contiguous and in row-major order
         let mut outer = rank;
-        while outer > 0 && (given.shape[outer - 1] == 1 || given.strides[outer - 1] == run as i64) {
-            run *= given.shape[outer - 1];
+        while outer > 0 && (foreign.shape[outer - 1] == 1 || foreign.strides[outer - 1] == run as i64) {
+            run *= foreign.shape[outer - 1];
             outer -= 1;
         }
         if out.is_empty() {
@@ -235,14 +235,14 @@ impl Managed {
         }
         let mut index = [0; MAX_RANK];
         for out in out.chunks_exact_mut(run * size) {
-            let at: i64 = index[..outer].iter().zip(&given.strides).map(|(&i, stride)| i as i64 * stride).sum();
+            let at: i64 = index[..outer].iter().zip(&foreign.strides).map(|(&i, stride)| i as i64 * stride).sum();
             let from = data.wrapping_offset(at as isize * size as isize);
             // SAFETY: the elements that shape and strides name are readable (`Dlpack::from_raw`), and `out` is as
             // long and borrowed by us alone.
             unsafe { std::ptr::copy_nonoverlapping(from, out.as_mut_ptr(), out.len()) };
             for dim in (0..outer).rev() {
                 index[dim] += 1;
-                if index[dim] < given.shape[dim] {
+                if index[dim] < foreign.shape[dim] {
                     break;
                 }
                 index[dim] = 0;
@@ -253,11 +253,11 @@ impl Managed {
     /// Copies the bytes from the first to the last element, which are on the stream's device, and waits for the copy.
     pub(super) fn copy_on_device(
         &self,
-        given: &Given,
+        foreign: &ForeignTensor,
         stream: &Stream,
         out: &mut DeviceBuffer<u8>,
     ) -> pagelock_cuda::Result<()> {
-        let from = Address(self.data().wrapping_offset(given.low()).addr() as u64);
+        let from = Address(self.data().wrapping_offset(foreign.low()).addr() as u64);
         // SAFETY: the bytes between the elements are readable until the deleter is called (`Dlpack::from_raw`), and
         // that happens after the wait below. The work that computes the elements is done.
         let copied = unsafe { stream.copy_from_address(from, out) };
@@ -272,7 +272,7 @@ impl Managed {
     /// As `Dlpack::into_shared_tensor`.
     pub(super) unsafe fn into_buffer(self, low: isize, len: usize) -> Option<HostBuffer> {
         let start = self.data().wrapping_offset(low);
-        Foreign::new(Kept { start, len, _managed: self }).ok().map(HostBuffer::from_block)
+        Foreign::new(ForeignBytes { start, len, _managed: self }).ok().map(HostBuffer::from_block)
     }
 }
 
@@ -286,18 +286,18 @@ impl Drop for Managed {
 }
 
 /// Elements on the host that another library owns.
-struct Kept {
+struct ForeignBytes {
     start: *const u8,
     len: usize,
     _managed: Managed,
 }
 
 // SAFETY: nobody writes the bytes, and the deleter may be called on any thread (`Dlpack::into_shared_tensor`).
-unsafe impl Send for Kept {}
+unsafe impl Send for ForeignBytes {}
 // SAFETY: as above.
-unsafe impl Sync for Kept {}
+unsafe impl Sync for ForeignBytes {}
 
-impl AsRef<[u8]> for Kept {
+impl AsRef<[u8]> for ForeignBytes {
     fn as_ref(&self) -> &[u8] {
         if self.len == 0 {
             return &[];

@@ -16,7 +16,7 @@ mod tests;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use self::given::{Given, Place};
+use self::given::{ForeignTensor, Location};
 use self::managed::Managed;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
@@ -154,10 +154,10 @@ impl Dlpack {
     /// [`Error::Argument`] for a version, element type, device or layout that no tensor has; [`Error::Memory`] or
     /// [`Error::DeviceMemory`] if the copy does not fit; [`Error::NoDevice`], [`Error::Cuda`].
     pub fn to_tensor(&self) -> Result<AnyTensor> {
-        let given = Given::of(&self.managed)?;
-        match given.place {
-            Place::Host => self.copied_to_host(&given),
-            Place::Cuda(ordinal) => self.copied_on(&given, &Device::cuda(ordinal)?),
+        let foreign = ForeignTensor::of(&self.managed)?;
+        match foreign.location {
+            Location::Host => self.copied_to_host(&foreign),
+            Location::Cuda(ordinal) => self.copied_on(&foreign, &Device::cuda(ordinal)?),
         }
     }
 
@@ -172,41 +172,41 @@ impl Dlpack {
     /// # Safety
     /// Nobody writes the elements, or the bytes between them, until the deleter is called, and it may be called on any thread.
     pub unsafe fn into_shared_tensor(self) -> Result<AnyTensor> {
-        let given = Given::of(&self.managed)?;
-        if given.place != Place::Host {
+        let foreign = ForeignTensor::of(&self.managed)?;
+        if foreign.location != Location::Host {
             return Err(refused(
                 "the elements are on a device, where they cannot be shared; copy them with `to_tensor`",
             ));
         }
-        let layout = given.layout()?;
+        let layout = foreign.layout()?;
         // SAFETY: the caller's promise.
-        let buffer = unsafe { self.managed.into_buffer(given.low(), given.span_bytes()?) };
+        let buffer = unsafe { self.managed.into_buffer(foreign.low(), foreign.span_bytes()?) };
         let Some(buffer) = buffer else {
             let fix = "copy them with `to_tensor`";
             return Err(refused(&format!("the address of the first element is not a multiple of 64 bytes; {fix}")));
         };
-        let storage = AnyTensor::from_buffer(buffer, given.dtype)?;
+        let storage = AnyTensor::from_buffer(buffer, foreign.dtype)?;
         Ok(AnyTensor::new(storage.raw().with_layout(layout)))
     }
 
-    fn copied_to_host(&self, given: &Given) -> Result<AnyTensor> {
-        let mut out = Fresh::allocate("dlpack", given.shape, given.dtype)?;
+    fn copied_to_host(&self, foreign: &ForeignTensor) -> Result<AnyTensor> {
+        let mut out = Fresh::allocate("dlpack", foreign.shape, foreign.dtype)?;
         let bytes = out.bits::<u8>();
-        self.managed.gather(given, bytes);
-        if given.dtype == DType::Bool {
+        self.managed.gather(foreign, bytes);
+        if foreign.dtype == DType::Bool {
             bytes.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
         }
         Ok(AnyTensor::new(out.share()))
     }
 
     /// A copy on `device`, where the elements are.
-    fn copied_on(&self, given: &Given, device: &Device) -> Result<AnyTensor> {
+    fn copied_on(&self, foreign: &ForeignTensor, device: &Device) -> Result<AnyTensor> {
         let Device::Cuda(cuda) = device else { return Err(refused("the device is not a CUDA device")) };
-        let layout = given.layout()?;
+        let layout = foreign.layout()?;
         // Elsewhere, any nonzero byte may mean true; here, only 1 does.
-        let is_bool = given.dtype == DType::Bool;
-        let dtype = if is_bool { DType::U8 } else { given.dtype };
-        let memory = self.device_copy(given, dtype, cuda)?;
+        let is_bool = foreign.dtype == DType::Bool;
+        let dtype = if is_bool { DType::U8 } else { foreign.dtype };
+        let memory = self.device_copy(foreign, dtype, cuda)?;
         let raw = Raw { storage: on_cuda(memory, dtype, device), layout, node: None }.gap_free()?;
         match is_bool {
             true => Ok(raw.typed::<Int>().ne_scalar(0)?.into()),
@@ -214,11 +214,16 @@ impl Dlpack {
         }
     }
 
-    fn device_copy(&self, given: &Given, dtype: DType, cuda: &CudaDevice) -> Result<pagelock_cuda::DeviceBuffer<u8>> {
+    fn device_copy(
+        &self,
+        foreign: &ForeignTensor,
+        dtype: DType,
+        cuda: &CudaDevice,
+    ) -> Result<pagelock_cuda::DeviceBuffer<u8>> {
         let stream = cuda.stream();
-        let full = |source| Error::DeviceMemory { op: "dlpack", shape: given.shape, dtype, source };
-        let mut memory = stream.allocate::<u8>(given.span_bytes()?).map_err(full)?;
-        self.managed.copy_on_device(given, &stream, &mut memory).map_err(|source| Error::cuda("dlpack", source))?;
+        let full = |source| Error::DeviceMemory { op: "dlpack", shape: foreign.shape, dtype, source };
+        let mut memory = stream.allocate::<u8>(foreign.span_bytes()?).map_err(full)?;
+        self.managed.copy_on_device(foreign, &stream, &mut memory).map_err(|source| Error::cuda("dlpack", source))?;
         Ok(memory)
     }
 }

@@ -117,12 +117,12 @@ fn the_struct_without_a_version_is_wrapped_both_ways() {
 
 /// A struct of six floats as another library could have made it, modified by `change`, and a count of the calls of
 /// its deleter.
-fn changed(change: impl FnOnce(&mut Made)) -> (Dlpack, Arc<AtomicUsize>) {
+fn changed(change: impl FnOnce(&mut TestTensor)) -> (Dlpack, Arc<AtomicUsize>) {
     let deleted = Arc::new(AtomicUsize::new(0));
-    let strange = Strange {
+    let versioned = RawVersioned {
         version: [1, 1],
         context: std::ptr::null_mut(),
-        deleter: Some(delete_made),
+        deleter: Some(delete_test_tensor),
         flags: 0,
         data: std::ptr::null_mut(),
         device: [1, 0],
@@ -133,15 +133,15 @@ fn changed(change: impl FnOnce(&mut Made)) -> (Dlpack, Arc<AtomicUsize>) {
         byte_offset: 0,
     };
     let elements = (0..6).flat_map(|i| (i as f32).to_ne_bytes()).collect();
-    let made = Made { strange, elements, shape: vec![2, 3], strides: None, deleted: deleted.clone() };
+    let made = TestTensor { versioned, elements, shape: vec![2, 3], strides: None, deleted: deleted.clone() };
     let mut made = Box::new(made);
     change(&mut made);
-    made.strange.data = made.elements.as_mut_ptr().cast();
-    made.strange.shape = made.shape.as_ptr();
-    made.strange.strides = made.strides.as_ref().map_or(std::ptr::null(), |strides| strides.as_ptr());
+    made.versioned.data = made.elements.as_mut_ptr().cast();
+    made.versioned.shape = made.shape.as_ptr();
+    made.versioned.strides = made.strides.as_ref().map_or(std::ptr::null(), |strides| strides.as_ptr());
     let made = Box::into_raw(made);
     // SAFETY: it was just made of a box.
-    unsafe { (*made).strange.context = made.cast() };
+    unsafe { (*made).versioned.context = made.cast() };
     let pointer = NonNull::new(made.cast::<c_void>()).unwrap();
     // SAFETY: the struct comes first, is laid out as DLPack describes it, and nobody else has it.
     (unsafe { Dlpack::from_raw(pointer) }, deleted)
@@ -149,8 +149,8 @@ fn changed(change: impl FnOnce(&mut Made)) -> (Dlpack, Arc<AtomicUsize>) {
 
 /// A struct and everything that it points to.
 #[repr(C)]
-struct Made {
-    strange: Strange,
+struct TestTensor {
+    versioned: RawVersioned,
     elements: Vec<u8>,
     shape: Vec<i64>,
     strides: Option<Vec<i64>>,
@@ -159,10 +159,10 @@ struct Made {
 
 /// `DLManagedTensorVersioned`, laid out as in DLPack's header.
 #[repr(C)]
-struct Strange {
+struct RawVersioned {
     version: [u32; 2],
     context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut Strange)>,
+    deleter: Option<unsafe extern "C" fn(*mut RawVersioned)>,
     flags: u64,
     data: *mut c_void,
     device: [i32; 2],
@@ -173,11 +173,11 @@ struct Strange {
     byte_offset: u64,
 }
 
-unsafe extern "C" fn delete_made(strange: *mut Strange) {
+unsafe extern "C" fn delete_test_tensor(versioned: *mut RawVersioned) {
     // SAFETY: the struct is valid until its deleter runs.
-    let context = unsafe { &*strange }.context;
+    let context = unsafe { &*versioned }.context;
     // SAFETY: `changed` made it of a box.
-    let made = unsafe { Box::from_raw(context.cast::<Made>()) };
+    let made = unsafe { Box::from_raw(context.cast::<TestTensor>()) };
     made.deleted.fetch_add(1, Ordering::Relaxed);
 }
 
@@ -191,7 +191,7 @@ fn elements_are_read_at_any_strides_and_the_deleter_is_called_once() {
     for (strides, offset, expected) in cases {
         let (dlpack, deleted) = changed(|made| {
             made.strides = Some(strides.to_vec());
-            made.strange.byte_offset = offset;
+            made.versioned.byte_offset = offset;
         });
         assert_eq!(numbers(&dlpack.to_tensor().unwrap()), expected);
         assert_eq!(deleted.load(Ordering::Relaxed), 0);
@@ -204,7 +204,7 @@ fn elements_are_read_at_any_strides_and_the_deleter_is_called_once() {
 fn bytes_that_are_not_0_are_true() {
     let (dlpack, _) = changed(|made| {
         made.elements = vec![0, 1, 2, 255, 0, 7];
-        made.strange.data_type = (6, 8, 1);
+        made.versioned.data_type = (6, 8, 1);
     });
     let found = dlpack.to_tensor().unwrap().kind::<Bool>().unwrap();
     assert_eq!(found.to_vec::<bool>().unwrap(), [false, true, true, true, false, true]);
@@ -212,7 +212,7 @@ fn bytes_that_are_not_0_are_true() {
 
 #[test]
 fn what_no_tensor_has_is_refused() {
-    let refused = |change: &dyn Fn(&mut Made)| {
+    let refused = |change: &dyn Fn(&mut TestTensor)| {
         let (dlpack, deleted) = changed(change);
         let text = dlpack.to_tensor().unwrap_err().to_string();
         drop(dlpack);
@@ -220,27 +220,27 @@ fn what_no_tensor_has_is_refused() {
         text.strip_prefix("dlpack: ").unwrap_or(&text).to_owned()
     };
     assert_eq!(
-        refused(&|made| made.strange.version = [2, 5]),
+        refused(&|made| made.versioned.version = [2, 5]),
         "the struct is of version 2.5, which is not supported; ask for version 1"
     );
     assert_eq!(
-        refused(&|made| made.strange.device = [10, 0]),
+        refused(&|made| made.versioned.device = [10, 0]),
         "the elements are on a device of kind 10; copy them to the CPU first"
     );
     assert_eq!(
-        refused(&|made| made.strange.data_type = (5, 64, 1)),
+        refused(&|made| made.versioned.data_type = (5, 64, 1)),
         "the elements are complex64, which no tensor can hold; convert them first"
     );
     assert_eq!(
-        refused(&|made| made.strange.data_type = (2, 32, 4)),
+        refused(&|made| made.versioned.data_type = (2, 32, 4)),
         "the elements are float32 × 4, which no tensor can hold; convert them first"
     );
     assert_eq!(
-        refused(&|made| made.strange.rank = 9),
+        refused(&|made| made.versioned.rank = 9),
         "the shape has 9 sizes, but a tensor has at most 8; reshape it first"
     );
     assert_eq!(
-        refused(&|made| made.strange.rank = -1),
+        refused(&|made| made.versioned.rank = -1),
         "the shape has -1 sizes, but a tensor has at most 8; reshape it first"
     );
     assert_eq!(refused(&|made| made.shape = vec![-2, 3]), "the shape has a negative size; give another");
@@ -260,7 +260,7 @@ fn memory_of_a_device_is_copied_there_and_given_back_when_the_device_is_done() {
     let dlpack = returned(unsafe { Dlpack::sharing(&x).unwrap() });
     drop(x);
     assert!(software.live_memory() > before);
-    let copied = dlpack.copied_on(&Given::of(&dlpack.managed).unwrap(), &device).unwrap();
+    let copied = dlpack.copied_on(&ForeignTensor::of(&dlpack.managed).unwrap(), &device).unwrap();
     assert_eq!((copied.device(), copied.dims()), (device.clone(), &[2, 3][..]));
     assert_eq!(numbers(&copied), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     // SAFETY: nobody writes the elements.

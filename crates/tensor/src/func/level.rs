@@ -95,8 +95,8 @@ impl Pass {
         self.product(cotangents, Options { retain_graph: true, create_graph })
     }
 
-    fn product(&self, cotangents: &[Tensor], walk: Options) -> Result<Vec<Tensor>> {
-        let found = products(&self.outputs, cotangents, &self.level.nodes, walk)?;
+    fn product(&self, cotangents: &[Tensor], options: Options) -> Result<Vec<Tensor>> {
+        let found = products(&self.outputs, cotangents, &self.level.nodes, options)?;
         self.or_zeros(found)
     }
 
@@ -110,8 +110,8 @@ impl Pass {
     pub(super) fn forward(&self) -> Result<Forward<'_>> {
         let cotangent = |output: &Tensor| Ok(output.zeros_like()?.set_requires_grad(true));
         let cotangents = self.outputs.iter().map(cotangent).collect::<Result<Vec<_>>>()?;
-        let walk = Options { retain_graph: true, create_graph: true };
-        let grads = products(&self.outputs, &cotangents, &self.level.nodes, walk)?;
+        let options = Options { retain_graph: true, create_graph: true };
+        let grads = products(&self.outputs, &cotangents, &self.level.nodes, options)?;
         Ok(Forward { pass: self, cotangents, grads })
     }
 
@@ -126,11 +126,11 @@ impl Pass {
         let output = self.output();
         let rows = (0..output.len()).map(|row| self.backward(&[unit_like(output, row)?]));
         let rows = rows.collect::<Result<Vec<_>>>()?;
-        let jacobian = |(place, input): (usize, &Tensor)| {
+        let jacobian = |(index, input): (usize, &Tensor)| {
             let shape = joined(output.shape(), input.shape())?;
             match rows.len() {
                 0 => zeros_on(input, shape),
-                _ => Tensor::stack(&Vec::from_iter(rows.iter().map(|row| &row[place])), 0)?.reshape_to(shape),
+                _ => Tensor::stack(&Vec::from_iter(rows.iter().map(|row| &row[index])), 0)?.reshape_to(shape),
             }
         };
         self.level.inputs.iter().enumerate().map(jacobian).collect()
@@ -141,13 +141,13 @@ impl Pass {
         let (output, forward) = (self.output(), self.forward()?);
         let mut tangents = self.level.inputs.iter().map(Tensor::zeros_like).collect::<Result<Vec<_>>>()?;
         let mut jacobians = Vec::with_capacity(tangents.len());
-        for (place, input) in self.level.inputs.iter().enumerate() {
+        for (index, input) in self.level.inputs.iter().enumerate() {
             let mut columns = Vec::with_capacity(input.len());
             for column in 0..input.len() {
-                tangents[place] = unit_like(input, column)?;
+                tangents[index] = unit_like(input, column)?;
                 columns.extend(forward.along(&tangents)?);
             }
-            tangents[place] = input.zeros_like()?;
+            tangents[index] = input.zeros_like()?;
             let shape = joined(output.shape(), input.shape())?;
             jacobians.push(match columns.len() {
                 0 => zeros_on(input, shape)?,
@@ -186,14 +186,14 @@ fn products(
     results: &[Tensor],
     cotangents: &[Tensor],
     targets: &[NodeRef],
-    walk: Options,
+    options: Options,
 ) -> Result<Vec<Option<Tensor>>> {
     let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(u64::MAX);
     let roots = results.iter().zip(cotangents).filter_map(|(result, cotangent)| {
         let node = result.node().filter(|node| node.seq() >= oldest)?;
         Some((node.clone(), cotangent.raw().clone()))
     });
-    let found = gradients(roots.collect(), targets, walk)?;
+    let found = gradients(roots.collect(), targets, options)?;
     Ok(found.into_iter().map(|grad| grad.map(Raw::typed)).collect())
 }
 
@@ -208,8 +208,8 @@ pub(super) fn gradient(op: &'static str, inputs: &[AnyTensor], f: Function<'_>) 
         )));
     }
     // As in `backward`, saved tensors are freed on the way.
-    let walk = Options { retain_graph: pass.records, create_graph: pass.records };
-    let grads = pass.product(&[output.ones_like()?], walk)?;
+    let options = Options { retain_graph: pass.records, create_graph: pass.records };
+    let grads = pass.product(&[output.ones_like()?], options)?;
     Ok((grads, pass.values().remove(0)))
 }
 
@@ -232,10 +232,10 @@ fn check_like(op: &'static str, [vector, tensor]: [&str; 2], given: &[Tensor], l
     }
     match given.iter().zip(like).position(|(given, like)| given.shape() != like.shape()) {
         None => Ok(()),
-        Some(place) => Err(Error::Argument(format!(
-            "{op}: {vector} {place} is {}, but the {tensor} is {}; give one of the same shape",
-            given[place].shape(),
-            like[place].shape()
+        Some(index) => Err(Error::Argument(format!(
+            "{op}: {vector} {index} is {}, but the {tensor} is {}; give one of the same shape",
+            given[index].shape(),
+            like[index].shape()
         ))),
     }
 }

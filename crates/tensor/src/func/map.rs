@@ -40,16 +40,16 @@ pub fn vmap<I: Tree, O: Tree>(mut f: impl FnMut(&I) -> Result<O>, inputs: &I) ->
 /// How many samples all inputs have.
 fn batch_size(inputs: &[AnyTensor]) -> Result<usize> {
     let mut size = None;
-    for (place, input) in inputs.iter().enumerate() {
+    for (index, input) in inputs.iter().enumerate() {
         let Some(&n_samples) = input.dims().first() else {
             return Err(Error::Argument(format!(
-                "vmap: tensor {place} is one number, and has no samples; capture it in the function instead of passing it"
+                "vmap: tensor {index} is one number, and has no samples; capture it in the function instead of passing it"
             )));
         };
         let expected = *size.get_or_insert(n_samples);
         if n_samples != expected {
             return Err(Error::Argument(format!(
-                "vmap: tensor {place} is {}, and the first one has {expected} samples; give all of them the same first dimension",
+                "vmap: tensor {index} is {}, and the first one has {expected} samples; give all of them the same first dimension",
                 input.shape()
             )));
         }
@@ -76,5 +76,5 @@ fn stacked(results: &[Vec<AnyTensor>]) -> Result<Vec<AnyTensor>> {
             other.len()
         )));
     }
-    (0..n_tensors).map(|place| AnyTensor::stack(&Vec::from_iter(results.iter().map(|all| &all[place])), 0)).collect()
+    (0..n_tensors).map(|index| AnyTensor::stack(&Vec::from_iter(results.iter().map(|all| &all[index])), 0)).collect()
 }

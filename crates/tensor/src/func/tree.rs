@@ -73,11 +73,11 @@ pub(super) fn float_leaves(op: &'static str, tree: &impl Tree) -> Result<Vec<Ten
 }
 
 pub(super) fn floats(op: &'static str, leaves: &[AnyTensor]) -> Result<Vec<Tensor>> {
-    let float = |(place, leaf): (usize, &AnyTensor)| {
+    let float = |(index, leaf): (usize, &AnyTensor)| {
         leaf.float().map_err(|_| {
             let (dtype, shape) = (leaf.dtype(), leaf.shape());
             Error::Argument(format!(
-                "{op}: tensor {place} is {dtype} {shape}, which has no derivative; capture it in the function instead of passing it"
+                "{op}: tensor {index} is {dtype} {shape}, which has no derivative; capture it in the function instead of passing it"
             ))
         })
     };

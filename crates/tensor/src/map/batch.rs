@@ -1,6 +1,6 @@
 //! Operations along the batch of a [`TensorMap`], which apply to all of its tensors.
 
-use super::entries::{Entries, Entry, check_room};
+use super::entries::{Entries, Entry, check_budget};
 use super::{AnyTensor, TensorMap};
 use crate::error::{Error, Result};
 use crate::kind::Int;
@@ -172,7 +172,7 @@ fn joined(
         entries.insert(name.clone(), made.map_err(|source| Error::at(name, source))?);
     }
     let batches: Vec<_> = maps.iter().map(|map| &map.batch).collect();
-    check_room(op)?;
+    check_budget(op)?;
     Ok(TensorMap { batch: batch(&batches)?, entries })
 }
 

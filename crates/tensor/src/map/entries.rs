@@ -41,10 +41,10 @@ pub(super) struct Entries {
 }
 
 /// The bytes of an entry in a node of the tree.
-const PLACE_BYTES: usize = size_of::<(Arc<str>, Entry)>();
+const ENTRY_BYTES: usize = size_of::<(Arc<str>, Entry)>();
 /// The capacity of a node in entries, and the fewest entries of a node if names are inserted in order.
-const NODE_ROOM: usize = 11;
-const NODE_LEAST: usize = 6;
+const NODE_CAPACITY: usize = 11;
+const MIN_NODE_ENTRIES: usize = 6;
 
 impl Entries {
     pub(super) fn new() -> Entries {
@@ -77,8 +77,8 @@ impl Entries {
     }
 
     fn count(&mut self) {
-        let n_nodes = if self.by_name.is_empty() { 0 } else { 1 + self.by_name.len() / NODE_LEAST };
-        self.counted.set(self.text_bytes + n_nodes * NODE_ROOM * PLACE_BYTES);
+        let n_nodes = if self.by_name.is_empty() { 0 } else { 1 + self.by_name.len() / MIN_NODE_ENTRIES };
+        self.counted.set(self.text_bytes + n_nodes * NODE_CAPACITY * ENTRY_BYTES);
     }
 }
 
@@ -100,6 +100,6 @@ impl Deref for Entries {
 }
 
 /// Returns an error if the budget has no room for the entries.
-pub(super) fn check_room(op: &'static str) -> Result<()> {
+pub(super) fn check_budget(op: &'static str) -> Result<()> {
     heap::check().map_err(|source| Error::WorkingMemory { op, purpose: "names and handles of a map", source })
 }

@@ -28,7 +28,7 @@ use pagelock_memory::text::shortened;
 
 pub use self::any::AnyTensor;
 pub use self::assign::copy_all_;
-use self::entries::{Entries, Entry, check_room};
+use self::entries::{Entries, Entry, check_budget};
 pub use self::file::{FileElements, TensorFile};
 pub use self::snapshot::snapshot_all;
 use crate::device::Device;
@@ -133,7 +133,7 @@ impl TensorMap {
         if !begins_with(shape, &inner.batch) {
             return Err(Error::wrong_batch(path, shape, &inner.batch));
         }
-        check_room("set")?;
+        check_budget("set")?;
         self.insert(&names, entry);
         Ok(())
     }
@@ -326,7 +326,7 @@ impl TensorMap {
         batch: &impl Fn(&Shape) -> Result<Shape>,
     ) -> Result<TensorMap> {
         let mut map = self.clone(); // cloning the names costs less than inserting each of them
-        check_room("map")?;
+        check_budget("map")?;
         for (name, entry) in map.entries.iter_mut() {
             let made = match entry {
                 Entry::Tensor(tensor) => make(tensor).map(|made| *tensor = made),
@@ -380,7 +380,7 @@ impl TensorMap {
             if !begins_with(changed.shape(), &out.batch) {
                 return Err(Error::wrong_batch(&path, changed.shape(), &out.batch).into());
             }
-            check_room("map_tensors")?;
+            check_budget("map_tensors")?;
             out.entries.insert(name.clone(), changed);
         }
         Ok(())

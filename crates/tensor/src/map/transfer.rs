@@ -131,11 +131,11 @@ impl TensorMap {
     /// gradients.
     fn moved(&self, name: &'static str, make: impl FnOnce(&[&Raw]) -> Result<Vec<Moved>>) -> Result<TensorMap> {
         let mut moved = make(&self.raws())?.into_iter();
-        let place = &mut |tensor: &AnyTensor| {
+        let recorded = &mut |tensor: &AnyTensor| {
             let moved = moved.next().unwrap_or_else(|| unreachable!("`make` returns one for each tensor"));
             Ok(AnyTensor::new(moved.recorded(name, tensor.raw())))
         };
-        self.rebuilt(place, &|batch| Ok(*batch))
+        self.rebuilt(recorded, &|batch| Ok(*batch))
     }
 }
 

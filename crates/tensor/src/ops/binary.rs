@@ -25,15 +25,15 @@ binary! { Atan2: Real, "atan2", Inputs, map2_longest: |y, x| y.atan2(x), "atan2(
     over_squares(grad, saved)?.mul(saved.input(1)),
     over_squares(grad, saved)?.mul(&saved.input(0).neg()?),
 ] }
-binary! { Fmod: Num, "fmod", Inputs, map2_but((T::needs_long_division, T::fmod)): |a, b| a.near_fmod(b), "fmod_of(a, b)", |saved, grad| [
+binary! { Fmod: Num, "fmod", Inputs, map2_except((T::needs_long_division, T::fmod)): |a, b| a.near_fmod(b), "fmod_of(a, b)", |saved, grad| [
     Ok(grad.clone()),
     apply(FmodGrad, [grad, saved.input(0), saved.input(1)]),
 ] }
-binary! { Remainder: Num, "remainder", Inputs, map2_but((T::needs_long_division, |a: T, b: T| remainder(a.fmod(b), b))): |a, b| remainder(a.near_fmod(b), b), "remainder_of(a, b)", |saved, grad| [
+binary! { Remainder: Num, "remainder", Inputs, map2_except((T::needs_long_division, |a: T, b: T| remainder(a.fmod(b), b))): |a, b| remainder(a.near_fmod(b), b), "remainder_of(a, b)", |saved, grad| [
     Ok(grad.clone()),
     grad.mul(&saved.input(0).floor_divide(saved.input(1))?)?.neg(),
 ] }
-binary! { FloorDivide: Num, "floor_divide", Nothing, map2_but((T::needs_long_division, T::floor_div)): |a, b| a.near_floor_div(b), "floor_div(a, b)", |_saved, grad| [
+binary! { FloorDivide: Num, "floor_divide", Nothing, map2_except((T::needs_long_division, T::floor_div)): |a, b| a.near_floor_div(b), "floor_div(a, b)", |_saved, grad| [
     grad.zeros_like(),
     grad.zeros_like(),
 ] }

@@ -38,7 +38,7 @@ binary! { LogAddExp2: Real, "logaddexp2", Inputs, map2_longest: |a, b| {
 ] }
 /// 2ᵃ / (2ᵃ + 2ᵇ), rounded once.
 fn share_of_powers(pair: [&Tensor; 2]) -> Result<Tensor> {
-    together("logaddexp2", pair, |[a, b]| a.sub(&b)?.mul_scalar(LN_2)?.sigmoid())
+    in_computing_type("logaddexp2", pair, |[a, b]| a.sub(&b)?.mul_scalar(LN_2)?.sigmoid())
 }
 
 // √(a² + b²), without overflow.
@@ -60,26 +60,30 @@ binary! { XLogY: Real, "xlogy", Inputs, map2_long: |x, y| {
     let product = x * y.ln();
     if x == T::ZERO && !y.is_nan() { T::ZERO } else { product }
 }, "x == R(0) && !is_nan(y) ? R(0) : x * log(y)", |saved, grad| [
-    together("xlogy", [grad, saved.input(0), saved.input(1)], |[grad, x, y]| grad.mul(&without_nothing(&x, &y)?.log()?)),
-    together("xlogy", [grad, saved.input(0), saved.input(1)], |[grad, x, y]| grad.mul(&x.div(&without_nothing(&x, &y)?)?)),
+    in_computing_type("xlogy", [grad, saved.input(0), saved.input(1)], |[grad, x, y]| {
+        grad.mul(&masked_y(&x, &y)?.log()?)
+    }),
+    in_computing_type("xlogy", [grad, saved.input(0), saved.input(1)], |[grad, x, y]| {
+        grad.mul(&x.div(&masked_y(&x, &y)?)?)
+    }),
 ] }
 
 /// `y`, but 1 where `x` is 0 and `y` is infinite or not positive: there `xlogy(x, y)` is 0.
-fn without_nothing(x: &Tensor, y: &Tensor) -> Result<Tensor> {
+fn masked_y(x: &Tensor, y: &Tensor) -> Result<Tensor> {
     let outside = y.le_scalar(0.0)?.logical_or(&y.eq_scalar(f64::INFINITY)?)?;
     y.masked_fill(&x.eq_scalar(0.0)?.logical_and(&outside)?, 1.0)
 }
 
 unary! {
     /// sin(πx) / (πx) of every element, and 1 at 0.
-    sinc = Sinc, Inputs, Same, map1_but((|x: R| (x * R::from_f64(PI)).is_far(), |x: R| {
+    sinc = Sinc, Inputs, Same, map1_except((|x: R| (x * R::from_f64(PI)).is_far(), |x: R| {
         let angle = x * R::from_f64(PI);
         angle.far_sin() / angle
     })): |x| {
         let angle = x * R::from_f64(PI);
         if x == R::ZERO { R::ONE } else { angle.sin() / angle }
     }, "x == R(0) ? R(1) : sin(x * R(3.14159265358979323846)) / (x * R(3.14159265358979323846))", |saved, grad|
-    together("sinc", [grad, saved.input(0)], |[grad, x]| {
+    in_computing_type("sinc", [grad, saved.input(0)], |[grad, x]| {
         let is_zero = x.eq_scalar(0.0)?;
         let x = x.masked_fill(&is_zero, 1.0)?;
         let slope = x.mul_scalar(PI)?.cos()?.sub(&x.sinc()?)?.div(&x)?;
@@ -108,11 +112,11 @@ impl Derivative<3> for HypotGrad {
         let [grad, a, b] = [0, 1, 2].mapped(|i| saved.input(i));
         let length = a.hypot(b)?;
         // The derivatives of a / √(a² + b²) are b² and −a·b, over (a² + b²)^1.5.
-        let bent = |side: &Tensor| h.mul(grad)?.mul(&side.div(&length)?)?.mul(&b.div(&length)?)?.div(&length);
+        let slope = |side: &Tensor| h.mul(grad)?.mul(&side.div(&length)?)?.mul(&b.div(&length)?)?.div(&length);
         Ok([
             saved.grad_of(0, || apply(HypotGrad, [h, a, b]))?,
-            saved.grad_of(1, || bent(b))?,
-            saved.grad_of(2, || bent(a)?.neg())?,
+            saved.grad_of(1, || slope(b))?,
+            saved.grad_of(2, || slope(a)?.neg())?,
         ])
     }
 }
@@ -239,7 +243,7 @@ impl Tensor {
 
 /// Calls `f` with the tensors in the widest of their precisions; for half types in `f32`, with the result rounded at
 /// the end.
-fn together<const N: usize>(
+fn in_computing_type<const N: usize>(
     op: &'static str,
     tensors: [&Tensor; N],
     f: impl FnOnce([Tensor; N]) -> Result<Tensor>,

@@ -86,7 +86,7 @@ impl Derivative<1> for NanSum {
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let is_nan = saved.input(0).isnan()?;
-        Ok([Some(self.0.spread(grad, saved.shape(0))?.masked_fill(&is_nan, 0.0)?)])
+        Ok([Some(self.0.expand_to_input(grad, saved.shape(0))?.masked_fill(&is_nan, 0.0)?)])
     }
 }
 

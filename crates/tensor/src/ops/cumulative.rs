@@ -30,7 +30,7 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if there is no such dimension.
     pub fn cummax(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
-        running_extreme(self.raw(), "cummax", dim, Raw::ge)
+        running_extreme(self.raw(), Extreme::Max, dim)
     }
 
     /// For each element, the smallest of the elements up to it along a dimension, and its place; see
@@ -39,20 +39,25 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// As [`Tensor::cummax`].
     pub fn cummin(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
-        running_extreme(self.raw(), "cummin", dim, Raw::le)
+        running_extreme(self.raw(), Extreme::Min, dim)
     }
 }
 
-fn running_extreme<K: Numeric>(
-    x: &Raw,
-    op: &'static str,
-    dim: isize,
-    wins: fn(&Raw, &Raw) -> Result<Raw>,
-) -> Result<(Tensor<K>, Tensor<Int>)> {
+#[derive(Clone, Copy)]
+enum Extreme {
+    Max,
+    Min,
+}
+
+fn running_extreme<K: Numeric>(x: &Raw, extreme: Extreme, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+    let op = match extreme {
+        Extreme::Max => "cummax",
+        Extreme::Min => "cummin",
+    };
     let at = x.shape().dim(op, dim)?;
     let (size, dim) = (x.shape()[at], at as isize);
     if x.storage.device().is_cpu() {
-        let places = extreme_places(x, op, at)?;
+        let places = extreme_places(x, op, extreme, at)?;
         return Ok((x.gather(dim, &places)?.typed(), places.typed()));
     }
     let numbers = Tensor::arange(0, size as i64, 1)?.to(x.storage.device())?;
@@ -63,7 +68,11 @@ fn running_extreme<K: Numeric>(
         let [later, earlier] = [(step, &values), (0, &values)].mapped(|(start, x)| x.narrow(dim, start, size - step));
         let (later, earlier) = (later?, earlier?);
         let is_nan = later.ne(&later)?;
-        let stays = wins(&later, &earlier)?.add(&is_nan)?; // for truth values, `add` is *or*
+        let wins = match extreme {
+            Extreme::Max => later.ge(&earlier)?,
+            Extreme::Min => later.le(&earlier)?,
+        };
+        let stays = wins.add(&is_nan)?; // for truth values, `add` is *or*
         values = cat(&[&values.narrow(dim, 0, step)?, &where_cond(op, &stays, &later, &earlier)?], dim)?;
         let chosen =
             where_cond(op, &stays, &places.narrow(dim, step, size - step)?, &places.narrow(dim, 0, size - step)?)?;
@@ -80,13 +89,13 @@ fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
     let lines = Lines::along(dim, x.shape());
     on_cpu(OP, [Some(&x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
         let Some([slab, piece]) = lines.pieces() else { return Ok(()) };
-        let piece = if lines.inner == 1 { piece.max(SIDE_BY_SIDE * slab) } else { piece };
+        let piece = if lines.inner == 1 { piece.max(ROWS_AT_ONCE * slab) } else { piece };
         by_real!(inputs.dtype(), R => {
             let x = inputs.view::<R>(0).data;
             out.stored::<R>().try_for_each_chunk(piece, &|i, out| {
                 scratch::reals_mut(out, |out| scratch::reals(x.part(i * piece, out.len()), |x| {
                     if lines.inner == 1 {
-                        let pairs = zip(x.chunks(SIDE_BY_SIDE * slab), out.chunks_mut(SIDE_BY_SIDE * slab));
+                        let pairs = zip(x.chunks(ROWS_AT_ONCE * slab), out.chunks_mut(ROWS_AT_ONCE * slab));
                         return pairs.into_iter().try_for_each(|(x, out)| rows_side_by_side(x, slab, out));
                     }
                     out.copy_from(x);
@@ -100,18 +109,18 @@ fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
 }
 
 /// Rows that are computed side by side, in vectors.
-const SIDE_BY_SIDE: usize = 16;
+const ROWS_AT_ONCE: usize = 16;
 
-/// Running logarithms of at most [`SIDE_BY_SIDE`] rows of `n` numbers.
+/// Running logarithms of at most [`ROWS_AT_ONCE`] rows of `n` numbers.
 fn rows_side_by_side<R: Real>(x: &[R], n: usize, out: &mut [R]) -> pagelock_memory::Result<()> {
-    scratch::with(n * SIDE_BY_SIDE, |columns: &mut [R]| {
+    scratch::with(n * ROWS_AT_ONCE, |columns: &mut [R]| {
         columns.set_to(R::ZERO);
         for (row, x) in x.chunks_exact(n).enumerate() {
-            zip(columns.iter_mut().skip(row).step_by(SIDE_BY_SIDE), x).for_each(|(to, &x)| *to = x);
+            zip(columns.iter_mut().skip(row).step_by(ROWS_AT_ONCE), x).for_each(|(to, &x)| *to = x);
         }
-        running_exponentials(columns, SIDE_BY_SIDE);
+        running_exponentials(columns, ROWS_AT_ONCE);
         for (row, out) in out.chunks_exact_mut(n).enumerate() {
-            zip(&mut out[..], columns.iter().skip(row).step_by(SIDE_BY_SIDE)).for_each(|(out, &x)| *out = x);
+            zip(&mut out[..], columns.iter().skip(row).step_by(ROWS_AT_ONCE)).for_each(|(out, &x)| *out = x);
         }
         Ok(())
     })
@@ -139,7 +148,7 @@ fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
 }
 
 /// The places of running extremes on the CPU.
-fn extreme_places(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
+fn extreme_places(x: &Raw, op: &'static str, extreme: Extreme, dim: usize) -> Result<Raw> {
     let x = x.gap_free()?;
     let lines = Lines::along(dim, x.shape());
     on_cpu(op, [Some(&x)], (*x.shape(), DType::I64), &mut |inputs, out| {
@@ -148,9 +157,9 @@ fn extreme_places(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
             let x = inputs.view::<T>(0).data.part(i * piece, out.len());
             scratch::reals(x, |x| {
                 for (x, out) in zip(x.chunks_exact(slab), out.chunks_exact_mut(slab)) {
-                    match op {
-                        "cummax" => running_places(x, lines.inner, out, |new: T, old: T| new >= old),
-                        _ => running_places(x, lines.inner, out, |new: T, old: T| new <= old),
+                    match extreme {
+                        Extreme::Max => running_places(x, lines.inner, out, |new: T, old: T| new >= old),
+                        Extreme::Min => running_places(x, lines.inner, out, |new: T, old: T| new <= old),
                     }
                 }
                 Ok(())

@@ -206,7 +206,7 @@ impl Mover for PlaceDiagonal {
     fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
         let window = View::layout(&self.diagonal, &Layout::contiguous(self.into))?;
         cpu::fill(out, B::zeroed());
-        cpu::place(&mut out[window.offset()..][..window.span()], window.strides(), x);
+        cpu::copy_strided(&mut out[window.offset()..][..window.span()], window.strides(), x);
         Ok(())
     }
 }

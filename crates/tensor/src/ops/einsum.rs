@@ -106,7 +106,7 @@ fn labeled(equation: &str, term: &str, operand: &Raw) -> Result<Labeled> {
     };
     let mut labels = labels_of(equation, term, hidden)?;
     let mut tensor = operand.clone();
-    while let Some((first, second)) = twice(&labels) {
+    while let Some((first, second)) = repeated_label(&labels) {
         let label = labels[first];
         if tensor.shape()[first] != tensor.shape()[second] {
             let sizes = format!("two dimensions of {} with different sizes", operand.shape());
@@ -121,7 +121,7 @@ fn labeled(equation: &str, term: &str, operand: &Raw) -> Result<Labeled> {
 }
 
 /// The indices of two equal labels.
-fn twice(labels: &[Label]) -> Option<(usize, usize)> {
+fn repeated_label(labels: &[Label]) -> Option<(usize, usize)> {
     let second = (0..labels.len()).find(|&i| labels[..i].contains(&labels[i]))?;
     Some((labels.iter().position(|label| *label == labels[second])?, second))
 }
@@ -137,7 +137,7 @@ fn out_labels(equation: &str, right: Option<&str>, all: &[Labeled]) -> Result<Ve
         return Ok((0..n_hidden).rev().map(Label::Hidden).chain(letters).collect());
     };
     let labels = labels_of(equation, term, |_| Ok(n_hidden))?;
-    if twice(&labels).is_some() {
+    if repeated_label(&labels).is_some() {
         return refused(equation, "the result uses a letter twice; write each once");
     }
     let unknown = labels.iter().find(|label| !counts.contains_key(label));

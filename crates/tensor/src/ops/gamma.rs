@@ -17,7 +17,7 @@ use crate::tensor::Tensor;
 
 unary! {
     /// ln |Γ(x)| of every element: ∞ at 0 and at negative integers.
-    lgamma = Lgamma, Inputs, F32UnderAutocast, map1_but((|x: R| is_outside(x, 0.0), |x: R| R::from_f64(libm::lgamma(wide(x))))): |x| R::from_f64(lgamma(wide(x))), "lgamma(x)",
+    lgamma = Lgamma, Inputs, F32UnderAutocast, map1_except((|x: R| is_outside(x, 0.0), |x: R| R::from_f64(libm::lgamma(wide(x))))): |x| R::from_f64(lgamma(wide(x))), "lgamma(x)",
     |saved, grad| grad.mul(&saved.input(0).digamma()?)
 }
 unary! {
@@ -60,14 +60,14 @@ impl<R: Real> CpuKernel<R, 1> for Polygamma {
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         match self.0 {
-            0 => cpu::map1_but(
+            0 => cpu::map1_except(
                 x,
                 out,
                 #[inline(always)]
                 |x: R| R::from_f64(digamma(wide(x))),
                 (|x: R| is_outside(x, 0.0), |x: R| R::from_f64(digamma_below(wide(x)))),
             ),
-            1 => cpu::map1_but(
+            1 => cpu::map1_except(
                 x,
                 out,
                 #[inline(always)]

@@ -80,7 +80,7 @@ pub(super) fn copy(target: &Raw, source: &Raw) -> Result<()> {
     change(target, "copy_", [source], &FORMULA, &[], &mut |to, sources| {
         by_bits!(target.dtype(), B => {
             let [from] = sources.bits::<B>();
-            cpu::place(to.bits::<B>()?, target.layout.strides(), from);
+            cpu::copy_strided(to.bits::<B>()?, target.layout.strides(), from);
             Ok(())
         })
     })
@@ -109,7 +109,7 @@ impl Target<'_, '_> {
         let (value, strides) = ([value], &[0; MAX_RANK][..raw.rank()]);
         by_bits!(T::DTYPE, B => {
             let value = CpuView { data: bytemuck::cast_slice::<T, B>(&value).into(), shape: raw.shape(), strides };
-            cpu::place(self.bits::<B>()?, raw.layout.strides(), value);
+            cpu::copy_strided(self.bits::<B>()?, raw.layout.strides(), value);
         });
         Ok(())
     }
@@ -220,7 +220,7 @@ fn lock_all<'a, const N: usize>(
     let (mut reading, mut writing) = ([const { None }; N], None);
     for i in lock_order(storages) {
         let Some(storage) = storages[i] else { continue };
-        if writing.is_none() && target.storage.lock_place() < storage.lock_place() {
+        if writing.is_none() && target.storage.lock_key() < storage.lock_key() {
             writing = Some(target.storage.lock_mut());
         }
         reading[i] = (first[i] == i).then(|| storage.lock());

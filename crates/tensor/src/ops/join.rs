@@ -76,7 +76,7 @@ pub(crate) fn stack(tensors: &[&Raw], dim: isize) -> Result<Raw> {
         let expected = format!("it must have the shape of the first, {}; reshape or expand it", first.shape());
         return Err(Error::wrong_shape("stack", "a tensor", other.shape(), expected));
     }
-    let rows = tensors.iter().map(|tensor| tensor.with_place("stack", dim)).collect::<Result<Vec<_>>>()?;
+    let rows = tensors.iter().map(|tensor| tensor.insert_dim("stack", dim)).collect::<Result<Vec<_>>>()?;
     cat(&rows.iter().collect::<Vec<_>>(), dim)
 }
 
@@ -104,7 +104,7 @@ pub(super) fn join(op: &'static str, tensors: &[&Raw], shape: Shape, dims: &[usi
             out.share()
         }
     };
-    running.made(&tensors.iter().copied().map(Some).collect::<Vec<_>>(), &out, op);
+    running.note_result(&tensors.iter().copied().map(Some).collect::<Vec<_>>(), &out, op);
     Ok(record_join(op, out, tensors, dims))
 }
 
@@ -127,7 +127,7 @@ fn fill<B: Pod + Send + Sync>(out: &mut Fresh, tensors: &[&Raw], windows: &[Layo
     }
     for (window, view) in windows.iter().zip(views) {
         let to = &mut out[window.offset()..][..window.span()];
-        cpu::place(to, window.strides(), view);
+        cpu::copy_strided(to, window.strides(), view);
     }
 }
 

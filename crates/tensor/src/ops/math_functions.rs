@@ -19,17 +19,17 @@ use crate::tensor::Tensor;
 
 unary! {
     /// The sine of every element, which is in radians.
-    sin = Sin, Inputs, Same, map1_but((|x: R| x.is_far(), |x: R| x.far_sin())): |x| x.sin(), "sin(x)",
+    sin = Sin, Inputs, Same, map1_except((|x: R| x.is_far(), |x: R| x.far_sin())): |x| x.sin(), "sin(x)",
     |saved, grad| grad.mul(&saved.input(0).cos()?)
 }
 unary! {
     /// The cosine of every element, which is in radians.
-    cos = Cos, Inputs, Same, map1_but((|x: R| x.is_far(), |x: R| x.far_cos())): |x| x.cos(), "cos(x)",
+    cos = Cos, Inputs, Same, map1_except((|x: R| x.is_far(), |x: R| x.far_cos())): |x| x.cos(), "cos(x)",
     |saved, grad| grad.mul(&saved.input(0).sin()?.neg()?)
 }
 unary! {
     /// The tangent of every element, which is in radians.
-    tan = Tan, Output, F32UnderAutocast, map1_but((|x: R| x.is_far(), |x: R| x.far_tan())): |x| x.tan(), "tan(x)",
+    tan = Tan, Output, F32UnderAutocast, map1_except((|x: R| x.is_far(), |x: R| x.far_tan())): |x| x.tan(), "tan(x)",
     |saved, grad| grad.mul(&saved.output().pow(2.0)?.add_scalar(1.0)?)
 }
 unary! {

@@ -45,18 +45,15 @@ impl<K: Kind> Tensor<K> {
     pub fn meshgrid(vectors: &[&Tensor<K>]) -> Result<Vec<Tensor<K>>> {
         let mut shape = Shape::SCALAR;
         for vector in vectors {
-            if vector.rank() != 1 {
-                let expected = "it must have one dimension; flatten it";
-                return Err(Error::wrong_shape("meshgrid", "a tensor", vector.shape(), expected));
-            }
+            check_vector("meshgrid", vector.shape())?;
             shape.push(vector.len())?;
         }
-        let spread = |(i, vector): (usize, &&Tensor<K>)| {
+        let expanded = |(i, vector): (usize, &&Tensor<K>)| {
             let mut sizes = Shape::SCALAR;
             (0..vectors.len()).try_for_each(|dim| sizes.push(if dim == i { vector.len() } else { 1 }))?;
             vector.raw().reshape_to(sizes)?.expand(shape).map(Raw::typed)
         };
-        vectors.iter().enumerate().map(spread).collect()
+        vectors.iter().enumerate().map(expanded).collect()
     }
 }
 
@@ -86,16 +83,8 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`] for tensors that are not vectors.
     pub fn outer(&self, other: &Tensor<K>) -> Result<Tensor<K>> {
-        for vector in [self, other] {
-            if vector.rank() != 1 {
-                return Err(Error::wrong_shape(
-                    "outer",
-                    "a tensor",
-                    vector.shape(),
-                    "it must have one dimension; flatten it",
-                ));
-            }
-        }
+        check_vector("outer", self.shape())?;
+        check_vector("outer", other.shape())?;
         self.raw().unsqueeze(1)?.mul(other.raw()).map(Raw::typed)
     }
 }
@@ -147,6 +136,13 @@ impl Tensor {
             1.0 => product.add(this),
             beta => product.add(&this.mul_scalar(beta)?),
         }
+    }
+}
+
+fn check_vector(op: &'static str, shape: &Shape) -> Result<()> {
+    match shape.rank() {
+        1 => Ok(()),
+        _ => Err(Error::wrong_shape(op, "a tensor", shape, "it must have one dimension; flatten it")),
     }
 }
 

@@ -52,16 +52,16 @@ fn of_long_rows<R: Real>(
 /// [`products_of_others`] for one row, in parts. The others of an element are those of its part, and all other parts.
 fn of_long_row<R: Real>(x: Stored<'_, R>, grad: R, out: StoredMut<'_, R>) -> pagelock_memory::Result<()> {
     let part = |i: usize| x.part(i * PART, PART.min(x.len() - i * PART));
-    scratch::with(2 * x.len().div_ceil(PART), |room: &mut [R]| {
-        let (totals, others) = room.split_at_mut(room.len() / 2);
+    scratch::with(2 * x.len().div_ceil(PART), |products: &mut [R]| {
+        let (totals, others) = products.split_at_mut(products.len() / 2);
         let whole = x.len() / PART;
         let (of_whole, of_rest) = totals.split_at_mut(whole);
         for (first, shape, totals) in [(0, [whole, PART], of_whole), (whole, [1, x.len() % PART], of_rest)] {
             let parts = CpuView { data: x.part(first * PART, shape[0] * shape[1]), shape: &shape, strides: &[PART, 1] };
             cpu::reduce(parts, 0b10, totals.into(), Times, |product| product);
         }
-        behind(totals, 1, others);
-        before(totals, &mut [grad], others);
+        suffix_products(totals, 1, others);
+        times_prefix_products(totals, &mut [grad], others);
         out.try_for_each_chunk(PART, &|i, out| {
             scratch::reals_mut(out, |out| scratch::reals(part(i), |x| of_slabs(x, &others[i..=i], (x.len(), 1), out)))
         })
@@ -91,8 +91,8 @@ fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &m
             cpu::vectorized_widely(
                 #[inline(always)]
                 || {
-                    behind(x, inner, out);
-                    before(x, products, out);
+                    suffix_products(x, inner, out);
+                    times_prefix_products(x, products, out);
                 },
             );
         }
@@ -104,8 +104,8 @@ fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &m
 /// and all other columns.
 #[inline(always)]
 fn of_row<R: Real>(x: &[R], grad: R, out: &mut [R]) {
-    behind(x, COLUMNS, out);
-    let (mut totals, mut others, mut ones) = ([R::ONE; COLUMNS], [R::ONE; COLUMNS], grad);
+    suffix_products(x, COLUMNS, out);
+    let (mut totals, mut others, mut prefix) = ([R::ONE; COLUMNS], [R::ONE; COLUMNS], grad);
     for ((total, &x), &out) in zip(zip(&mut totals[..], x), &*out) {
         *total = x * out;
     }
@@ -113,18 +113,18 @@ fn of_row<R: Real>(x: &[R], grad: R, out: &mut [R]) {
         others[i - 1] = others[i] * totals[i];
     }
     for (other, &total) in zip(&mut others[..], &totals) {
-        *other = *other * ones;
-        ones = ones * total;
+        *other = *other * prefix;
+        prefix = prefix * total;
     }
     let (x, out) = (x.as_chunks::<COLUMNS>().0, out.as_chunks_mut::<COLUMNS>().0);
     for (x, out) in zip(x, out) {
-        before(x, &mut others, out);
+        times_prefix_products(x, &mut others, out);
     }
 }
 
 /// Writes for each element the product of the elements behind it in its column.
 #[inline(always)]
-fn behind<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
+fn suffix_products<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
     let last = x.len() - inner;
     out[last..].set_to(R::ONE);
     for at in (0..last).step_by(inner).rev() {
@@ -138,7 +138,7 @@ fn behind<R: Real>(x: &[R], inner: usize, out: &mut [R]) {
 /// Multiplies each element of `out` by `products` and by the elements of `x` before it in its column. In the end,
 /// `products` includes the whole columns.
 #[inline(always)]
-fn before<R: Real>(x: &[R], products: &mut [R], out: &mut [R]) {
+fn times_prefix_products<R: Real>(x: &[R], products: &mut [R], out: &mut [R]) {
     for (x, out) in zip(x.chunks_exact(products.len()), out.chunks_exact_mut(products.len())) {
         for ((&x, out), product) in zip(zip(x, out), &mut *products) {
             *out = *out * *product;
@@ -158,10 +158,10 @@ mod tests {
         for i in 1..row.len() {
             others[i] = others[i - 1] * row[i - 1];
         }
-        let mut behind = 1.0;
+        let mut suffix = 1.0;
         for i in (0..row.len()).rev() {
-            others[i] *= behind;
-            behind *= row[i];
+            others[i] *= suffix;
+            suffix *= row[i];
         }
         others
     }

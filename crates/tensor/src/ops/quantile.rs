@@ -156,14 +156,14 @@ fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result
                     let start = i * SEARCHES;
                     let values = &values[start..][..out.len()];
                     if is_vector {
-                        return places_of(sorted, values, right, out);
+                        return count_before(sorted, values, right, out);
                     }
                     // Row by row; the first row may have begun in the chunk before.
                     let (mut at, mut rest) = (start, out);
                     while !rest.is_empty() {
                         let len = (rows_of - at % rows_of).min(rest.len());
                         let (now, later) = rest.split_at_mut(len);
-                        places_of(&sorted[at / rows_of * n..][..n], &values[at - start..][..len], right, now);
+                        count_before(&sorted[at / rows_of * n..][..n], &values[at - start..][..len], right, now);
                         (at, rest) = (at + len, later);
                     }
                 });
@@ -178,10 +178,10 @@ fn searched(op: &'static str, sorted: &Raw, values: &Raw, right: bool) -> Result
 const SEARCHES: usize = 2048;
 
 /// Values that are searched together, so that the loads of one overlap with the comparisons of others.
-const TOGETHER: usize = 8;
+const VALUES_AT_ONCE: usize = 8;
 
 /// The number of elements before each value. All elements are before NaN.
-fn places_of<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
+fn count_before<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
     match right {
         true => search(sorted, values, |element, value| element > value, out),
         false => search(sorted, values, |element, value| element >= value, out),
@@ -192,36 +192,36 @@ fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool +
     vectorized(
         #[inline(always)]
         || {
-            let ((groups, others), (places, other_places)) = (values.as_chunks::<TOGETHER>(), out.as_chunks_mut());
-            for (values, places) in zip(groups, places) {
-                search_together(sorted, values, is_behind, places);
+            let ((groups, rest), (group_outs, rest_out)) = (values.as_chunks::<VALUES_AT_ONCE>(), out.as_chunks_mut());
+            for (values, out) in zip(groups, group_outs) {
+                search_at_once(sorted, values, is_behind, out);
             }
-            for (&value, place) in zip(others, other_places) {
-                search_together(sorted, &[value], is_behind, array::from_mut(place));
+            for (&value, out) in zip(rest, rest_out) {
+                search_at_once(sorted, &[value], is_behind, array::from_mut(out));
             }
         },
     );
 }
 
 #[inline(always)]
-fn search_together<T: Num, const N: usize>(
+fn search_at_once<T: Num, const N: usize>(
     sorted: &[T],
     values: &[T; N],
     is_behind: impl Fn(T, T) -> bool,
     out: &mut [i64; N],
 ) {
-    let (mut places, mut rest) = ([0; N], sorted.len());
+    let (mut counts, mut rest) = ([0; N], sorted.len());
     while rest > 1 {
         let half = rest / 2;
-        for (place, &value) in zip(&mut places[..], &values[..]) {
-            let next = *place + half;
+        for (count, &value) in zip(&mut counts[..], &values[..]) {
+            let next = *count + half;
             let is_behind = is_behind(sorted[next - 1], value);
-            *place = select_unpredictable(is_behind, *place, next);
+            *count = select_unpredictable(is_behind, *count, next);
         }
         rest -= half;
     }
-    for ((out, &value), &place) in zip(zip(&mut out[..], &values[..]), &places[..]) {
-        *out = place as i64 + i64::from(!is_behind(sorted[place], value));
+    for ((out, &value), &count) in zip(zip(&mut out[..], &values[..]), &counts[..]) {
+        *out = count as i64 + i64::from(!is_behind(sorted[count], value));
     }
 }
 

@@ -197,18 +197,18 @@ fn repeated_at_once(x: &Raw, repeats: &Shape) -> Result<Option<Raw>> {
     if x.rank() + n_repeated > MAX_RANK {
         return Ok(None);
     }
-    let [mut apart, mut wide, mut shape] = [Shape::SCALAR; 3];
+    let [mut split, mut wide, mut shape] = [Shape::SCALAR; 3];
     for (&size, &repeats) in x.shape().iter().zip(repeats.iter()) {
         if repeats != 1 {
-            apart.push(1)?;
+            split.push(1)?;
             wide.push(repeats)?;
         }
-        apart.push(size)?;
+        split.push(size)?;
         wide.push(size)?;
         shape.push(size.saturating_mul(repeats))?;
     }
     shape.check_size()?;
-    x.reshape_to(apart)?.expand(wide)?.reshape_to(shape).map(Some)
+    x.reshape_to(split)?.expand(wide)?.reshape_to(shape).map(Some)
 }
 
 /// Repeats a dimension: as a whole (`at` is `dim`), or entry by entry (`at` is `dim + 1`).

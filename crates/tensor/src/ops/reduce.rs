@@ -52,7 +52,7 @@ impl Reduced {
     }
 
     /// A view of a result, or of its gradient, in the shape of the input.
-    pub(super) fn spread(&self, result: &Tensor, input: &Shape) -> Result<Tensor> {
+    pub(super) fn expand_to_input(&self, result: &Tensor, input: &Shape) -> Result<Tensor> {
         result.reshape_to(input.reduced(self.axes, true))?.expand(input)
     }
 }
@@ -184,7 +184,7 @@ impl Op<1> for Sum {
 
 impl Derivative<1> for Sum {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(self.0.spread(grad, saved.shape(0))?)])
+        Ok([Some(self.0.expand_to_input(grad, saved.shape(0))?)])
     }
 }
 
@@ -221,7 +221,7 @@ impl Op<1> for Mean {
 
 impl Derivative<1> for Mean {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(self.reduced.spread(&grad.div_scalar(self.count)?, saved.shape(0))?)])
+        Ok([Some(self.reduced.expand_to_input(&grad.div_scalar(self.count)?, saved.shape(0))?)])
     }
 }
 
@@ -259,8 +259,8 @@ impl Op<1> for Variance {
             accumulator: Accumulator::Moments,
             identity: "A{0, 0, 0, 0}",
             lift: "",
-            combine: "together(a, b)",
-            finish: "settled(total).squares / (total.n > correction ? total.n - correction : 0)",
+            combine: "merged(a, b)",
+            finish: "centered(total).squares / (total.n > correction ? total.n - correction : 0)",
             constants: &["correction"],
         };
         VARIANCE.run(device, "var", x, self.0.axes, &[constant(x.dtype(), self.1.into())], out)
@@ -274,12 +274,12 @@ impl Derivative<1> for Variance {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         if !is_grad_enabled() && saved.input(0).device().is_cpu() {
             let (x, factor) = (saved.input(0), 2.0 / self.freedom(saved.input(0).shape()));
-            let grad = self.0.spread(&grad.to_dtype(x.dtype())?, x.shape())?;
+            let grad = self.0.expand_to_input(&grad.to_dtype(x.dtype())?, x.shape())?;
             return Ok([Some(variance_grad([x.raw(), grad.raw()], self.0, factor)?.typed())]);
         }
         let x = saved.input(0).widened()?;
         let mean: Tensor = mean(x.raw(), Reduced { keepdim: true, ..self.0 })?.typed();
-        let grad = self.0.spread(&grad.widened()?.mul_scalar(2.0 / self.freedom(x.shape()))?, x.shape())?;
+        let grad = self.0.expand_to_input(&grad.widened()?.mul_scalar(2.0 / self.freedom(x.shape()))?, x.shape())?;
         if let (false, Device::Cuda(device)) = (is_grad_enabled(), x.device()) {
             static GRADIENT: Formula = Formula {
                 name: "var's gradient",
@@ -348,8 +348,8 @@ fn variance_grad_of_reals<R: Real>(
     let grad = CpuView { data: grad.data, shape: &kept, strides: grad.strides };
     let layout = Layout::contiguous(kept).expand("var", &shape)?;
     let n = kept.elements();
-    let computed = scratch::with(2 * n, |room: &mut [R]| {
-        let (means, factors) = room.split_at_mut(n);
+    let computed = scratch::with(2 * n, |buffer: &mut [R]| {
+        let (means, factors) = buffer.split_at_mut(n);
         cpu::mean(x, reduced.axes.mask(), reduced.count(&shape) as f64, (&mut *means).into());
         cpu::map1(
             grad,
@@ -360,11 +360,11 @@ fn variance_grad_of_reals<R: Real>(
         if let (Some(geometry), true) = (reduced.channels(&shape), x.is_contiguous()) {
             return cpu::scaled_deviations(geometry, [means, factors], x.data.part(0, shape.elements()), out);
         }
-        let spread = |data| CpuView { data: Stored::Plain(data), shape: x.shape, strides: layout.strides() };
+        let per_line = |data| CpuView { data: Stored::Plain(data), shape: x.shape, strides: layout.strides() };
         cpu::map3(
             x,
-            spread(&*means),
-            spread(&*factors),
+            per_line(&*means),
+            per_line(&*factors),
             out,
             #[inline(always)]
             |x: R, mean: R, factor: R| factor * (x - mean),
@@ -459,7 +459,7 @@ where
         let extreme = if MAX { max(x.raw(), kept) } else { min(x.raw(), kept) }?;
         let hits: Tensor = cast(&x.raw().eq(&extreme)?, x.dtype())?.typed();
         let shares: Tensor = sum(hits.raw(), kept)?.typed();
-        Ok([Some(apply(Share, [&self.0.spread(grad, x.shape())?, &hits, &shares])?)])
+        Ok([Some(apply(Share, [&self.0.expand_to_input(grad, x.shape())?, &hits, &shares])?)])
     }
 }
 

@@ -113,17 +113,17 @@ pub(super) fn written_over<V: View + Copy>(op: &'static str, view: V, x: &Raw, s
     common_device(op, &[x, source])?;
     same_dtype(op, x, source)?;
     let window = view.layout(&Layout::contiguous(*x.shape()))?;
-    let (inputs, made) = ([Some(x), Some(source)], (*x.shape(), x.dtype()));
+    let (inputs, shape_and_dtype) = ([Some(x), Some(source)], (*x.shape(), x.dtype()));
     let out = match x.storage.device() {
-        Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
+        Device::Cpu => on_cpu(op, inputs, shape_and_dtype, &mut |inputs, out| {
             by_bits!(inputs.dtype(), B => {
                 let ([x, source], out) = (inputs.bits::<B>(), out.bits::<B>());
                 cpu::copy(x, out);
-                cpu::place(&mut out[window.offset()..][..window.span()], window.strides(), source);
+                cpu::copy_strided(&mut out[window.offset()..][..window.span()], window.strides(), source);
             });
             Ok(())
         }),
-        Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, mut out| {
+        Device::Cuda(device) => on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, mut out| {
             let [x, source] = inputs.cuda_views();
             COPY.run(device, op, &[x], &[], out.reborrow())?;
             COPY.run(device, op, &[source], &[], out.window(&window))

@@ -26,7 +26,7 @@ impl Tensor {
     /// [`Error::Memory`](crate::Error::Memory) if the result does not fit the budget.
     pub fn softplus(&self, beta: f64, threshold: f64) -> Result<Tensor> {
         let [beta, threshold] = [beta, threshold].mapped(Scalar::Float);
-        apply(Softplus(Bend { beta, threshold }), [self])
+        apply(Softplus(SoftplusParams { beta, threshold }), [self])
     }
 }
 
@@ -45,12 +45,12 @@ binary! { LogSigmoidGrad: Real, "log_sigmoid's gradient", Inputs, map2_long: |gr
 per_type! { LogSigmoidGrad[2]: Real }
 
 #[derive(Clone, Copy)]
-struct Bend {
+struct SoftplusParams {
     beta: Scalar,
     threshold: Scalar,
 }
 
-struct Softplus(Bend);
+struct Softplus(SoftplusParams);
 scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.0.beta, inverse = Scalar::Float(1.0 / op.0.beta.to_f64()), threshold = op.0.threshold],
 |x| {
     let z = x * beta;
@@ -62,7 +62,7 @@ scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.
 
 /// The gradient times the sigmoid of β·x, or the gradient where β·x is above the threshold: the derivative of
 /// [`Softplus`].
-struct SoftplusGrad(Bend);
+struct SoftplusGrad(SoftplusParams);
 
 per_type! { SoftplusGrad[2]: Real }
 

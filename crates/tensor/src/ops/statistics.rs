@@ -100,7 +100,7 @@ static LOG_SUM_EXP: CudaReduction = CudaReduction {
     accumulator: Accumulator::Powers,
     identity: "A{LOWEST, 0}",
     lift: "",
-    combine: "together(a, b)",
+    combine: "merged(a, b)",
     finish: "total.most + log(total.sum)",
     constants: &[],
 };
@@ -113,7 +113,7 @@ impl Derivative<2> for LogSumExp {
 
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let x = saved.input(0);
-        let (g, y) = (self.0.spread(grad, x.shape())?, self.0.spread(saved.output(), x.shape())?);
+        let (g, y) = (self.0.expand_to_input(grad, x.shape())?, self.0.expand_to_input(saved.output(), x.shape())?);
         let out = match is_grad_enabled() {
             true => g.mul(&x.sub(&y)?.exp()?)?,
             false => run_unrecorded(&ScaledPower, [g.raw(), x.raw(), y.raw()])?.typed(),
@@ -219,11 +219,11 @@ impl Derivative<1> for Product {
         let (mut order, axes): (Vec<isize>, Vec<isize>) =
             (0..rank).partition(|&dim| !self.0.axes.contains(dim as usize));
         order.extend(axes);
-        let turned: Tensor = x.widened()?.raw().permute(&order)?.typed();
+        let permuted: Tensor = x.widened()?.raw().permute(&order)?.typed();
         let count = self.0.count(x.shape());
-        let rows = turned.reshape_to(Shape::new(&[x.len() / count, count])?)?;
+        let rows = permuted.reshape_to(Shape::new(&[x.len() / count, count])?)?;
         let grad = grad.widened()?.reshape_to(Shape::new(&[x.len() / count, 1])?)?;
-        let back = products_of_others(rows, grad)?.reshape_to(*turned.shape())?;
+        let back = products_of_others(rows, grad)?.reshape_to(*permuted.shape())?;
         let mut places = vec![0; order.len()];
         order.iter().enumerate().for_each(|(at, &dim)| places[dim as usize] = at as isize);
         Ok([Some(back.raw().permute(&places)?.typed::<Float>().to_dtype(dtype)?)])
@@ -307,7 +307,7 @@ impl Derivative<2> for Euclidean {
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (x, norm) = (saved.input(0), saved.output());
         let factor = grad.div(norm)?.masked_fill(&norm.eq_scalar(0.0)?, 0.0)?;
-        Ok([Some(x.mul(&self.0.spread(&factor, x.shape())?)?), None])
+        Ok([Some(x.mul(&self.0.expand_to_input(&factor, x.shape())?)?), None])
     }
 }
 

@@ -159,8 +159,8 @@ impl Derivative<2> for Distances {
         if is_grad_enabled() {
             return no_autocast(|| self.composed([x, y], grad));
         }
-        let turned = grad.transpose(-2, -1)?;
-        Ok([saved.grad_of(0, || self.of_rows(x, y, grad))?, saved.grad_of(1, || self.of_rows(y, x, &turned))?])
+        let transposed = grad.transpose(-2, -1)?;
+        Ok([saved.grad_of(0, || self.of_rows(x, y, grad))?, saved.grad_of(1, || self.of_rows(y, x, &transposed))?])
     }
 }
 

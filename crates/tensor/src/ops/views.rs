@@ -315,11 +315,11 @@ impl Raw {
 
     /// [`Tensor::unsqueeze`].
     pub(crate) fn unsqueeze(&self, dim: isize) -> Result<Raw> {
-        self.with_place("unsqueeze", dim)
+        self.insert_dim("unsqueeze", dim)
     }
 
     /// [`Tensor::unsqueeze`], with errors that name another operation.
-    pub(crate) fn with_place(&self, op: &'static str, dim: isize) -> Result<Raw> {
+    pub(crate) fn insert_dim(&self, op: &'static str, dim: isize) -> Result<Raw> {
         let dim = resolve_dim(op, dim, self.rank() + 1, self.shape())?;
         view_raw(Unsqueeze { dim }, self)
     }
@@ -478,7 +478,7 @@ impl Mover for PlaceSlice {
         if window.shape().elements() < out.len() {
             cpu::fill(out, B::zeroed());
         }
-        cpu::place(&mut out[window.offset()..][..window.span()], window.strides(), grad);
+        cpu::copy_strided(&mut out[window.offset()..][..window.span()], window.strides(), grad);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Adagrad: steps divided by the root of the sum of all squares.
 
 use super::cpu::change;
-use super::groups::KEPT;
+use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
 use crate::cuda::Code;
 use crate::element::Real;
@@ -35,7 +35,7 @@ impl Formula for AdagradRule {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
         [true, false, false]
     }
 

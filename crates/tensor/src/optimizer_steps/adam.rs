@@ -2,7 +2,7 @@
 
 use super::Rate;
 use super::cpu::change;
-use super::groups::KEPT;
+use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, step_groups};
 use crate::cuda::Code;
 use crate::element::Real;
@@ -75,7 +75,7 @@ impl Formula for AdamRule {
         Prelude { maximize, weight_decay, is_decoupled }
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
         [true, true, self.amsgrad]
     }
 

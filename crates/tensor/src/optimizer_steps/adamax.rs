@@ -1,7 +1,7 @@
 //! Adamax: Adam with the largest gradient in place of the root of squares.
 
 use super::cpu::change;
-use super::groups::KEPT;
+use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
 use crate::cuda::Code;
 use crate::element::Real;
@@ -35,7 +35,7 @@ impl Formula for AdamaxRule {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
         [true, true, false]
     }
 

@@ -2,7 +2,7 @@
 
 use super::Rate;
 use super::cpu::change;
-use super::groups::KEPT;
+use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
 use crate::cuda::Code;
 use crate::element::Real;
@@ -41,7 +41,7 @@ impl Formula for AsgdRule {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
         [true, false, false]
     }
 
@@ -73,7 +73,7 @@ impl AsgdRule {
     /// As [`Tensor::add_`].
     pub fn anneal(&self, clock: &Tensor, lr: &Rate) -> Result<()> {
         let (steps, eta, mu) = (clock.select(0, 0)?, clock.select(0, 1)?, clock.select(0, 2)?);
-        let lr = lr.all_on(&clock.device())?.select(0, lr.place() as isize)?;
+        let lr = lr.all_on(&clock.device())?.select(0, lr.index() as isize)?;
         let falls = steps.mul(&lr)?.mul_scalar(self.lambd)?.add_scalar(1.0)?;
         eta.copy_(&lr.div(&falls.pow(self.alpha)?)?)?;
         let one = steps.full_like(1.0)?;

@@ -2,7 +2,7 @@
 
 use super::Rate;
 use super::cpu::change;
-use super::groups::KEPT;
+use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors};
 use crate::cuda::Code;
 use crate::element::{DType, Real};
@@ -57,8 +57,8 @@ impl Formula for AverageRule {
         Prelude { maximize: false, weight_decay: 0.0, is_decoupled: false }
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
-        [false; KEPT]
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
+        [false; MAX_STATE_TENSORS]
     }
 
     fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {

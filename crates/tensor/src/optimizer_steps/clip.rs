@@ -1,6 +1,6 @@
 //! Clipping by the norm of all gradients together, and by value.
 
-use super::cuda::{Kernel, NULL};
+use super::cuda::{Kernel, MAX_BLOCKS, NULL, blocks_for};
 use super::groups::{Batch, CHANGED, READ, Single};
 use crate::autograd::no_grad;
 use crate::cuda::{Code, CudaDevice};
@@ -15,8 +15,6 @@ use std::cell::Cell;
 
 static CODE: Code = Code { name: "clip", text: concat!(include_str!("../cuda/sums.cu"), include_str!("clip.cu")) };
 
-/// The most blocks that add up one gradient: a constant, since sums must not depend on the device.
-const BLOCKS: usize = 1024;
 /// Up to this many partial sums are added up in every block of `scale`; more are added up once, by a reduction.
 const FEW: usize = 1024;
 
@@ -77,10 +75,7 @@ pub fn clip_grad_norm_(grads: impl IntoIterator<Item = Tensor>, max_norm: f64) -
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn clip_grad_value_(grads: impl IntoIterator<Item = Tensor>, clip_value: f64) -> Result<()> {
-    let clamp = |groups: &[Option<Single>]| clamp(groups, clip_value);
-    let mut batch = Batch::new();
-    grads.into_iter().try_for_each(|grad| batch.add(Single { tensor: grad, is_changed: true }, clamp))?;
-    batch.finish(clamp)
+    in_batches(&mut grads.into_iter(), true, |groups| clamp(groups, clip_value))
 }
 
 fn clamp(groups: &[Option<Single>], most: f64) -> Result<()> {
@@ -88,7 +83,7 @@ fn clamp(groups: &[Option<Single>], most: f64) -> Result<()> {
     let Device::Cuda(device) = first.tensor.device() else {
         return groups.iter().flatten().try_for_each(|group| group.tensor.clamp_(-most, most));
     };
-    let kernel = Kernel { code: &CODE, name: "clamp", places: CHANGED, blocks: BLOCKS };
+    let kernel = Kernel { code: &CODE, name: "clamp", places: CHANGED };
     kernel.launch(&device, groups, &[], None, &[most.to_bits()])
 }
 
@@ -102,11 +97,11 @@ fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
         let sum = grads.iter().try_fold(0.0, |sum, grad| Ok(sum + squares(grad)?))?;
         return Tensor::of(DType::F64).full([1], sum);
     };
-    let kernel = Kernel { code: &CODE, name: "squares", places: READ, blocks: BLOCKS };
-    let partial = unset(device, cuda, [grads.len() * BLOCKS], DType::F64)?;
+    let kernel = Kernel { code: &CODE, name: "squares", places: READ };
+    let partial = unset(device, cuda, [grads.len() * MAX_BLOCKS], DType::F64)?;
     let done = Cell::new(0);
-    in_batches(grads, false, |groups| {
-        let first = done.replace(done.get() + groups.len() * kernel.blocks_for(groups));
+    in_batches(&mut grads.iter().cloned(), false, |groups| {
+        let first = done.replace(done.get() + groups.len() * blocks_for(groups));
         let mut locked = partial.storage().lock_mut();
         let to = locked.cuda(partial.layout(), DType::F64).into_argument();
         kernel.launch(cuda, groups, &[], Some(to), &[first as u64])
@@ -127,7 +122,7 @@ fn scale(device: &Device, grads: &[Tensor], squares: &Tensor, max_norm: f64) -> 
         return norm.to_dtype(dtype);
     };
     let norm = unset(device, cuda, [], dtype)?;
-    in_batches(grads, true, |groups| scale_on(cuda, groups, squares, &norm, max_norm))?;
+    in_batches(&mut grads.iter().cloned(), true, |groups| scale_on(cuda, groups, squares, &norm, max_norm))?;
     Ok(norm)
 }
 
@@ -139,7 +134,7 @@ fn scale_on(
     norm: &Tensor,
     max_norm: f64,
 ) -> Result<()> {
-    let kernel = Kernel { code: &CODE, name: "scale", places: CHANGED, blocks: BLOCKS };
+    let kernel = Kernel { code: &CODE, name: "scale", places: CHANGED };
     let is_its_type = groups.iter().flatten().all(|group| group.tensor.dtype().computing() == norm.dtype());
     let mut locked = is_its_type.then(|| norm.storage().lock_mut());
     let to = locked.as_mut().map(|locked| locked.cuda(norm.layout(), norm.dtype()).into_argument());
@@ -154,11 +149,13 @@ fn unset<const N: usize>(device: &Device, cuda: &CudaDevice, dims: [usize; N], d
 
 /// Calls `launch` for a few gradients at a time.
 fn in_batches(
-    grads: &[Tensor],
+    grads: &mut dyn Iterator<Item = Tensor>,
     is_changed: bool,
     launch: impl Fn(&[Option<Single>]) -> Result<()> + Copy,
 ) -> Result<()> {
     let mut batch = Batch::new();
-    grads.iter().try_for_each(|grad| batch.add(Single { tensor: grad.clone(), is_changed }, launch))?;
+    for tensor in grads {
+        batch.add(Single { tensor, is_changed }, launch)?;
+    }
     batch.finish(launch)
 }

@@ -27,43 +27,43 @@ struct Elements<'a, R, const N: usize> {
 
 /// The numbers of a [`Prelude`], in the computing type.
 #[derive(Clone, Copy)]
-struct Before<R> {
+struct PreludeNumbers<R> {
     decays: bool,
     sign: R,
     decay: R,
     shrink: R,
 }
 
-impl<R: Real> Before<R> {
+impl<R: Real> PreludeNumbers<R> {
     #[inline(always)]
-    fn of(&self, x: R, grad: R) -> (R, R) {
+    fn apply(&self, x: R, grad: R) -> (R, R) {
         let (x, grad) = (x * self.shrink, grad * self.sign);
         (x, if self.decays { grad + x * self.decay } else { grad })
     }
 }
 
 impl<R: Real, const N: usize> Elements<'_, R, N> {
-    /// Changes each element of the parameter and of the kept tensors: applies `before`, then `f`, to them and the
+    /// Changes each element of the parameter and of the kept tensors: applies `prelude`, then `f`, to them and the
     /// gradient's.
-    fn change(&mut self, before: Before<R>, f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy) {
+    fn change(&mut self, prelude: PreludeNumbers<R>, f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy) {
         let (mut x, mut kept, mut grad) = ([R::ZERO; PIECE], [[R::ZERO; PIECE]; N], [R::ZERO; PIECE]);
         for start in (0..self.parameter.len()).step_by(PIECE) {
             let len = PIECE.min(self.parameter.len() - start);
-            let room = &mut x[..len];
-            let parameter = opened(&mut self.parameter, start, room);
+            let buffer = &mut x[..len];
+            let parameter = load(&mut self.parameter, start, buffer);
             if let Some((bits, half)) = &mut self.half {
-                take_over(R::f32s(parameter), &bits[start..][..len], *half);
+                merge_half(R::f32s(parameter), &bits[start..][..len], *half);
             }
-            let mut rooms =
-                zip(&mut kept[..], &mut self.kept).map(|(room, kept)| opened(kept, start, &mut room[..len]));
-            let mut opened: [&mut [R]; N] = from_fn(|_| rooms.next().unwrap_or_default());
+            let mut buffers =
+                zip(&mut kept[..], &mut self.kept).map(|(buffer, kept)| load(kept, start, &mut buffer[..len]));
+            let mut loaded: [&mut [R]; N] = from_fn(|_| buffers.next().unwrap_or_default());
             let grad = self.grad.part(start, len).widened(&mut grad);
-            each(parameter, &mut opened, grad, before, f);
+            each(parameter, &mut loaded, grad, prelude, f);
             if let Some((bits, half)) = &mut self.half {
                 half.narrow(R::f32s(parameter), &mut bits[start..][..len]);
             }
-            closed(&mut self.parameter, start, &mut x[..len]);
-            zip(&mut kept[..], &mut self.kept).for_each(|(room, kept)| closed(kept, start, &mut room[..len]));
+            store(&mut self.parameter, start, &mut x[..len]);
+            zip(&mut kept[..], &mut self.kept).for_each(|(buffer, kept)| store(kept, start, &mut buffer[..len]));
         }
     }
 }
@@ -74,7 +74,7 @@ fn each<R: Real, const N: usize>(
     parameter: &mut [R],
     kept: &mut [&mut [R]; N],
     grad: &[R],
-    before: Before<R>,
+    prelude: PreludeNumbers<R>,
     f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy,
 ) {
     let len = parameter.len();
@@ -83,7 +83,7 @@ fn each<R: Real, const N: usize>(
         #[inline(always)]
         move || {
             for i in 0..len {
-                let (x, grad) = before.of(parameter[i], grad[i]);
+                let (x, grad) = prelude.apply(parameter[i], grad[i]);
                 let (x, new) = f(x, from_fn(|k| kept[k][i]), grad);
                 parameter[i] = x;
                 for k in 0..N {
@@ -94,33 +94,33 @@ fn each<R: Real, const N: usize>(
     );
 }
 
-/// The elements from index `start` on, as many as `room` holds: in place, or widened into `room`.
-fn opened<'r, R: Real>(stored: &'r mut StoredMut<'_, R>, start: usize, room: &'r mut [R]) -> &'r mut [R] {
-    match stored.part(start, room.len()) {
+/// The elements from index `start` on, as many as `buffer` holds: in place, or widened into `buffer`.
+fn load<'r, R: Real>(stored: &'r mut StoredMut<'_, R>, start: usize, buffer: &'r mut [R]) -> &'r mut [R] {
+    match stored.part(start, buffer.len()) {
         StoredMut::Plain(elements) => elements,
         StoredMut::Halves(bits, half) => {
-            half.widen(bits, R::f32s(room));
-            room
+            half.widen(bits, R::f32s(buffer));
+            buffer
         }
     }
 }
 
-/// Stores what `opened` widened, rounded.
-fn closed<R: Real>(stored: &mut StoredMut<'_, R>, start: usize, room: &mut [R]) {
-    if let StoredMut::Halves(bits, half) = stored.part(start, room.len()) {
-        half.narrow(R::f32s(room), bits);
+/// Stores what [`load`] widened, rounded.
+fn store<R: Real>(stored: &mut StoredMut<'_, R>, start: usize, buffer: &mut [R]) {
+    if let StoredMut::Halves(bits, half) = stored.part(start, buffer.len()) {
+        half.narrow(R::f32s(buffer), bits);
     }
 }
 
 /// Copies elements of the half to the parameter where they differ from the parameter, rounded.
-fn take_over(parameter: &mut [f32], bits: &[u16], half: Half) {
-    let (mut rounded, mut own, mut seen) = ([0; PIECE], [0.0; PIECE], [0.0; PIECE]);
+fn merge_half(parameter: &mut [f32], bits: &[u16], half: Half) {
+    let (mut rounded, mut expected, mut actual) = ([0; PIECE], [0.0; PIECE], [0.0; PIECE]);
     let len = parameter.len();
     half.narrow(parameter, &mut rounded[..len]);
-    half.widen(&rounded[..len], &mut own[..len]);
-    half.widen(bits, &mut seen[..len]);
-    for (x, (own, seen)) in zip(&mut parameter[..], zip(own, seen)) {
-        *x = if own == seen { *x } else { seen };
+    half.widen(&rounded[..len], &mut expected[..len]);
+    half.widen(bits, &mut actual[..len]);
+    for (x, (expected, actual)) in zip(&mut parameter[..], zip(expected, actual)) {
+        *x = if expected == actual { *x } else { actual };
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) fn change<R: Real, const N: usize>(
     f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Sync + Copy,
 ) -> Result<()> {
     let [sign, decay, shrink] = prelude.numbers();
-    let before = Before::<R> {
+    let numbers = PreludeNumbers::<R> {
         decays: decay != 0.0,
         sign: R::from_f64(sign),
         decay: R::from_f64(decay),
@@ -141,7 +141,7 @@ pub(super) fn change<R: Real, const N: usize>(
     };
     let mut locks = lock_one(group);
     let mut parts = parts(elements::<_, R, N>(group, &mut locks)?);
-    for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(before, f)));
+    for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(numbers, f)));
     Ok(())
 }
 

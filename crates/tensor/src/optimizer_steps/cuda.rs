@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use pagelock_cuda::{Argument, Launch};
 
 use super::groups::{
-    GRAD, Group, HALF, KEPT, Lock, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of,
+    GRAD, Group, HALF, Lock, MAX_STATE_TENSORS, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of,
 };
 use super::step::{MAX_NUMBERS, Ruled};
 use crate::cuda::{Arguments, Code, CudaDevice};
@@ -15,10 +15,11 @@ use crate::profiler;
 use crate::tensor::Tensor;
 
 const THREADS: u32 = 128;
-const MAX_BLOCKS: usize = 1024;
+/// The most blocks for one group: a constant, since sums must not depend on the device.
+pub(super) const MAX_BLOCKS: usize = 1024;
 
 /// The kernels of `steps.cu` by the number of places for kept tensors, without and with halves.
-const NAMES: [[&str; 2]; KEPT] =
+const NAMES: [[&str; 2]; MAX_STATE_TENSORS] =
     [["step_1", "step_1_of_halves"], ["step_2", "step_2_of_halves"], ["step_3", "step_3_of_halves"]];
 
 /// Steps several groups at once, which must [fit](Group::fits).
@@ -34,14 +35,14 @@ pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<
     let mut of_each = [[0; MOST]; OF_EACH];
     for (i, group) in groups.iter().enumerate().filter_map(|(i, group)| Some((i, group.as_ref()?))) {
         let [sign, decay, shrink] = group.formula.prelude().numbers().mapped(f64::to_bits);
-        let numbers = [group.lr.place() as u64, sign, decay, shrink];
+        let numbers = [group.lr.index() as u64, sign, decay, shrink];
         of_each.iter_mut().zip(numbers).for_each(|(of, number)| of[i] = number);
     }
     let (rule, len) = formula.numbers(first);
     let mut settings = ArrayVec::<u64, MAX_SETTINGS>::new();
     settings.extend(of_each.into_iter().flatten());
     settings.extend(rule.into_iter().take(len));
-    let kernel = Kernel { code: formula.code(), name, places, blocks: MAX_BLOCKS };
+    let kernel = Kernel { code: formula.code(), name, places };
     kernel.launch(device, groups, &[Some(&lrs), first.clock.as_ref()], None, &settings)
 }
 
@@ -51,17 +52,15 @@ pub(super) struct Kernel {
     pub(super) name: &'static str,
     /// The places of a group for which it takes pointers.
     pub(super) places: [bool; PLACES],
-    /// The most blocks for one group.
-    pub(super) blocks: usize,
+}
+
+/// How many blocks each group gets.
+pub(super) fn blocks_for<G: Group>(groups: &[Option<G>]) -> usize {
+    let longest = groups.iter().map(len_of).max().unwrap_or(0);
+    longest.div_ceil(THREADS as usize).min(MAX_BLOCKS)
 }
 
 impl Kernel {
-    /// How many blocks each group gets.
-    pub(super) fn blocks_for<G: Group>(&self, groups: &[Option<G>]) -> usize {
-        let longest = groups.iter().map(len_of).max().unwrap_or(0);
-        longest.div_ceil(THREADS as usize).min(self.blocks)
-    }
-
     /// Launches the kernel. Its arguments are pointers to the places of each group (null for missing groups), the
     /// scalars (null for missing ones), the result, and a struct of the groups' lengths and then `settings`.
     pub(super) fn launch<G: Group>(
@@ -87,20 +86,20 @@ impl Kernel {
             let taken = places.filter_map(|(place, is_taken)| is_taken.then_some(place));
             taken.map(|(lock, tensor)| tensor.map_or(Argument::Value(&NULL), |tensor| lock.argument(tensor)))
         });
-        let mut there = of_scalars.iter_mut().zip(&scalars).map(|(lock, scalar)| lock.argument(scalar));
-        let scalars = has.iter().map(|scalar| scalar.and_then(|_| there.next()).unwrap_or(Argument::Value(&NULL)));
+        let mut present = of_scalars.iter_mut().zip(&scalars).map(|(lock, scalar)| lock.argument(scalar));
+        let scalars = has.iter().map(|scalar| scalar.and_then(|_| present.next()).unwrap_or(Argument::Value(&NULL)));
         let settings = bytemuck::cast_slice(&numbers[..MOST + settings.len()]);
         let arguments: Arguments<'_> =
             pointers.chain(scalars).chain(result).chain([Argument::Value(settings)]).collect();
-        let grid = [self.blocks_for(groups) as u32, groups.len() as u32, 1];
+        let grid = [blocks_for(groups) as u32, groups.len() as u32, 1];
         let launch = Launch { grid, ..Launch::covering(1, THREADS) };
-        let queue = || {
+        let enqueue = || {
             // SAFETY: the kernel takes these arguments, in this order. Of each group, it accesses tensors without
             // gaps and of one length (`check`, `is_plain`), which share no memory with other groups; of scalars, only
             // the elements that they have.
             unsafe { self.code.launch(device, OP, (types(first), self.name), launch, &arguments) }
         };
-        profiler::on_stream(self.name, || device.stream(), queue)
+        profiler::on_stream(self.name, || device.stream(), enqueue)
     }
 }
 

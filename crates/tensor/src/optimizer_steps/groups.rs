@@ -15,13 +15,13 @@ use crate::tensor::Tensor;
 /// The most groups of one launch: `TENSORS` of `steps.cu`.
 pub(super) const MOST: usize = 6;
 /// The most tensors that are kept for a parameter.
-pub(super) const KEPT: usize = 3;
+pub(super) const MAX_STATE_TENSORS: usize = 3;
 /// The most tensors of a group.
-pub(super) const PLACES: usize = KEPT + 3;
+pub(super) const PLACES: usize = MAX_STATE_TENSORS + 3;
 /// The place of the half. The first place is the parameter's; between them are the tensors that are kept for it.
-pub(super) const HALF: usize = KEPT + 1;
+pub(super) const HALF: usize = MAX_STATE_TENSORS + 1;
 /// The place of the gradient. Tensors before it are changed.
-pub(super) const GRAD: usize = KEPT + 2;
+pub(super) const GRAD: usize = MAX_STATE_TENSORS + 2;
 
 /// The tensor in each place, if there is one.
 pub(super) type Places<'a> = [Option<&'a Tensor>; PLACES];
@@ -91,9 +91,9 @@ impl<G: Group> Batch<G> {
             self.finish(&launch)?;
             return alone(&group, launch);
         }
-        let has_place = |other: &G| are_alike(&group, other) && group.fits(other) && !share_storage(&group, other);
+        let can_join = |other: &G| are_alike(&group, other) && group.fits(other) && !share_storage(&group, other);
         let is_on_cpu = group.tensors().iter().flatten().any(|tensor| *tensor.storage().device() == Device::Cpu);
-        if is_on_cpu || self.len == group.most() || !self.groups[..self.len].iter().flatten().all(has_place) {
+        if is_on_cpu || self.len == group.most() || !self.groups[..self.len].iter().flatten().all(can_join) {
             self.finish(&launch)?;
         }
         self.groups[self.len] = Some(group);
@@ -198,7 +198,7 @@ pub(super) fn lock_all<'a, G: Group>(groups: &'a [Option<G>], scalars: &'a [Tens
         tensors.filter_map(move |(k, tensor)| tensor.map(|tensor| (tensor.storage(), i, k)))
     });
     let all = of_groups.chain(scalars.iter().enumerate().map(|(k, tensor)| (tensor.storage(), SCALARS, k)));
-    order.iter_mut().zip(all).for_each(|(place, found)| *place = Some(found));
+    order.iter_mut().zip(all).for_each(|(to, found)| *to = Some(found));
     lock_each(order)
 }
 
@@ -215,7 +215,7 @@ pub(super) fn lock_one<G: Group>(group: &G) -> [Lock<'_>; PLACES] {
 /// Locks storages for their group and place in it. (Not generic: a sort takes long to compile.)
 fn lock_each(mut order: [Option<(&StorageRef, usize, usize)>; PLACES * (MOST + 1)]) -> Locks<'_> {
     let mut locks = [const { [const { Lock::None }; PLACES] }; MOST + 1];
-    order.sort_unstable_by_key(|found| found.map(|(storage, ..)| storage.lock_place()));
+    order.sort_unstable_by_key(|found| found.map(|(storage, ..)| storage.lock_key()));
     for (storage, i, k) in order.into_iter().flatten() {
         locks[i][k] = if k == GRAD || i == SCALARS {
             Lock::Read(storage.lock())

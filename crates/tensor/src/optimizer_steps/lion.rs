@@ -1,7 +1,7 @@
 //! Lion: steps of one size, in the direction of a running mean.
 
 use super::cpu::change;
-use super::groups::KEPT;
+use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
 use crate::cuda::Code;
 use crate::element::Real;
@@ -34,7 +34,7 @@ impl Formula for LionRule {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: true }
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
         [true, false, false]
     }
 

@@ -1,7 +1,7 @@
 //! NAdam: Adam with Nesterov's momentum.
 
 use super::cpu::change;
-use super::groups::KEPT;
+use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
 use crate::cuda::Code;
 use crate::element::Real;
@@ -43,7 +43,7 @@ impl Formula for NAdamRule {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: self.is_decoupled }
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
         [true, true, false]
     }
 

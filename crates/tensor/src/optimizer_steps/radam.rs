@@ -1,7 +1,7 @@
 //! RAdam: Adam whose first steps are those of momentum, until running squares are reliable.
 
 use super::cpu::change;
-use super::groups::KEPT;
+use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
 use crate::cuda::Code;
 use crate::element::Real;
@@ -40,7 +40,7 @@ impl Formula for RAdamRule {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: self.is_decoupled }
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
         [true, true, false]
     }
 

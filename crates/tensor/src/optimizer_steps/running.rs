@@ -10,8 +10,6 @@ use crate::tensor::Tensor;
 
 static CODE: Code = Code { name: "running", text: include_str!("running.cu") };
 
-const BLOCKS: usize = 1024;
-
 /// One of the two statistics. The first one also has the batch's, which the kernel reads.
 #[derive(Clone)]
 struct Running<'a> {
@@ -22,17 +20,17 @@ struct Running<'a> {
 /// Whether one launch can move both: on a GPU, of one precision, without gaps, in different storages.
 pub(crate) fn can_move_at_once(running: [&Tensor; 2], of_batch: &Tensor) -> bool {
     let [mean, variance] = running;
-    let are_apart = !mean.shares_storage(variance) && !running.iter().any(|running| running.shares_storage(of_batch));
+    let distinct = !mean.shares_storage(variance) && !running.iter().any(|running| running.shares_storage(of_batch));
     let are_rows = [mean, variance, of_batch].iter().all(|tensor| tensor.is_contiguous());
-    let is_there = mean.device() != Device::Cpu && running.iter().all(|running| running.device() == of_batch.device());
-    is_there && are_rows && are_apart && mean.dtype() == variance.dtype() && !mean.is_empty()
+    let on_gpu = mean.device() != Device::Cpu && running.iter().all(|running| running.device() == of_batch.device());
+    on_gpu && are_rows && distinct && mean.dtype() == variance.dtype() && !mean.is_empty()
 }
 
 /// Moves mean and variance by `share` towards rows 0 and 2 of `of_batch`, `[3, channels]`, if [`can_move_at_once`] says so.
 pub(crate) fn move_at_once(running: [&Tensor; 2], of_batch: &Tensor, share: f64) -> Result<()> {
     let Device::Cuda(device) = of_batch.device() else { unreachable!("the statistics are on a GPU") };
     let places = from_fn(|place| place == 0 || place == GRAD);
-    let kernel = Kernel { code: &CODE, name: "move", places, blocks: BLOCKS };
+    let kernel = Kernel { code: &CODE, name: "move", places };
     let of_batches = [Some(of_batch), None];
     let both = [0, 1].mapped(|i| Some(Running { statistic: running[i], of_batch: of_batches[i] }));
     kernel.launch(&device, &both, &[], None, &[share.to_bits()])

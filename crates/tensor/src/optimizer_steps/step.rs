@@ -5,7 +5,7 @@
 //!                                                                           └─ CUDA: cuda::step ─▶ <method>.cu + steps.cu
 //! ```
 
-use super::groups::{Batch, Group, KEPT, MOST, OP, PLACES, Places};
+use super::groups::{Batch, Group, MAX_STATE_TENSORS, MOST, OP, PLACES, Places};
 use super::{Rate, cuda};
 use crate::cuda::Code;
 use crate::device::{Device, common_device};
@@ -61,7 +61,7 @@ impl Prelude {
 pub(super) struct Now {
     pub(super) lr: f64,
     /// The numbers of the clock that the rule needs, then zeros.
-    pub(super) clock: [f64; KEPT],
+    pub(super) clock: [f64; MAX_STATE_TENSORS],
 }
 
 /// The formula of a method, with its settings.
@@ -76,7 +76,7 @@ pub(super) trait Formula: 'static {
     fn prelude(&self) -> Prelude;
 
     /// The places in which it keeps a tensor.
-    fn keeps(&self) -> [bool; KEPT];
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS];
 
     /// The numbers of its kernel's `Rule`, and how many there are.
     fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize);
@@ -91,7 +91,7 @@ pub(super) trait AnyFormula {
     /// [`Formula::CLOCK`] and [`Formula::CLOCK_TYPE`].
     fn clock(&self) -> (usize, DType);
     fn prelude(&self) -> Prelude;
-    fn keeps(&self) -> [bool; KEPT];
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS];
     fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize);
     /// [`Formula::on_cpu`] in the parameter's precision.
     fn on_cpu(&self, group: &StepTensors, now: Now) -> Result<()>;
@@ -110,7 +110,7 @@ impl<F: Formula> AnyFormula for F {
         Formula::prelude(self)
     }
 
-    fn keeps(&self) -> [bool; KEPT] {
+    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
         Formula::keeps(self)
     }
 
@@ -223,7 +223,7 @@ fn launch(groups: &[Option<Ruled<'_>>]) -> Result<()> {
 
 impl Ruled<'_> {
     fn now(&self) -> Result<Now> {
-        let mut now = Now { lr: self.lr.get(), clock: [0.0; KEPT] };
+        let mut now = Now { lr: self.lr.get(), clock: [0.0; MAX_STATE_TENSORS] };
         let (len, dtype) = self.formula.clock();
         let Some(clock) = self.tensors.clock.as_ref().filter(|_| len > 0) else { return Ok(now) };
         for (i, number) in now.clock.iter_mut().take(len).enumerate() {
@@ -252,7 +252,7 @@ impl Group for Ruled<'_> {
 
     fn fits(&self, other: &Self) -> bool {
         let is_one_rule = self.formula.numbers(&self.tensors) == other.formula.numbers(&other.tensors);
-        is_one_rule && self.lr.is_beside(other.lr) && self.tensors.fits(&other.tensors)
+        is_one_rule && self.lr.is_joined_with(other.lr) && self.tensors.fits(&other.tensors)
     }
 }
 
@@ -263,9 +263,9 @@ impl StepTensors {
     }
 
     /// Checks that the kept tensors and the clock are those that a rule needs.
-    fn check(&self, keeps: [bool; KEPT], (n_numbers, clock_type): (usize, DType)) -> Result<()> {
+    fn check(&self, keeps: [bool; MAX_STATE_TENSORS], (n_numbers, clock_type): (usize, DType)) -> Result<()> {
         if self.kept.each_ref().mapped(Option::is_some) != keeps {
-            let wanted: Vec<usize> = (0..KEPT).filter(|&place| keeps[place]).collect();
+            let wanted: Vec<usize> = (0..MAX_STATE_TENSORS).filter(|&place| keeps[place]).collect();
             let fix = "give one tensor of the parameter's shape in each of them, and none elsewhere";
             return Err(Error::Argument(format!("{OP}: this rule keeps tensors in the places {wanted:?}; {fix}")));
         }

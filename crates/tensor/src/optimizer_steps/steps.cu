@@ -70,10 +70,10 @@ template <int KEPT> INLINE void change(
     f64 lr = lrs[settings.rate[k]];
     Step of = {now_of(settings.rule, lr, clock), R(settings.sign[k]), R(settings.decay[k]), R(1.0 - lr * settings.shrink[k]),
                settings.decay[k] != 0.0};
-    u64 places = u64(p), other_places = u64(half) | u64(grad);
+    u64 addresses = u64(p), other_addresses = u64(half) | u64(grad);
     #pragma unroll
-    for (int k = 0; k < KEPT; k++) places |= u64(kept[k]);
-    bool in_packs = places % 16 == 0 && other_places % (V * sizeof(O)) == 0;
+    for (int k = 0; k < KEPT; k++) addresses |= u64(kept[k]);
+    bool in_packs = addresses % 16 == 0 && other_addresses % (V * sizeof(O)) == 0;
     u64 n = settings.n.of[k], packs = in_packs ? n / V : 0;
     u64 first = u64(blockIdx.x) * blockDim.x + threadIdx.x, threads = u64(gridDim.x) * blockDim.x;
     for (u64 i = first; i < packs; i += threads) change_at<V>(i * V, p, kept, half, grad, of);

@@ -25,7 +25,7 @@ const SPIN: Duration = Duration::from_micros(100);
 const PATIENCE: Duration = Duration::from_micros(20);
 
 static POOL: Pool = Pool {
-    taken: AtomicBool::new(false),
+    busy: AtomicBool::new(false),
     gate: Gate::new(),
     job: AtomicPtr::new(ptr::null_mut()),
     asleep: AtomicUsize::new(0),
@@ -33,7 +33,7 @@ static POOL: Pool = Pool {
 };
 
 struct Pool {
-    taken: AtomicBool,            // held by the thread whose job runs
+    busy: AtomicBool,             // held by the thread whose job runs
     gate: Gate,                   // who may dereference `job`
     job: AtomicPtr<Job<'static>>, // valid while the gate is open or somebody is inside
     asleep: AtomicUsize,
@@ -47,7 +47,7 @@ thread_local! {
 
 /// Runs the tasks with this number of helpers. Returns `false`, without running any, if the helpers are busy.
 pub(super) fn run(n_tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync)) -> bool {
-    if WORKING.get() || POOL.taken.swap(true, Ordering::Acquire) {
+    if WORKING.get() || POOL.busy.swap(true, Ordering::Acquire) {
         return false;
     }
     let job = Job::new(task, n_tasks, helpers);
@@ -56,7 +56,7 @@ pub(super) fn run(n_tasks: usize, helpers: usize, task: &(dyn Fn(usize) + Sync))
     job.work(0);
     WORKING.set(false);
     POOL.withdraw();
-    POOL.taken.store(false, Ordering::Release);
+    POOL.busy.store(false, Ordering::Release);
     if let Some(payload) = job.panic.into_inner().unwrap_or_else(PoisonError::into_inner) {
         resume_unwind(payload);
     }
@@ -73,7 +73,7 @@ struct Job<'a> {
     helpers: usize,
     n_ranges: usize,
     /// The number of tasks taken from each range; it may exceed the length of the range.
-    taken: [Taken; MAX_RANGES],
+    taken: [Counter; MAX_RANGES],
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
@@ -82,12 +82,12 @@ const MAX_RANGES: usize = 16;
 
 /// A counter in a cache line of its own.
 #[repr(align(64))]
-struct Taken(AtomicUsize);
+struct Counter(AtomicUsize);
 
 impl<'a> Job<'a> {
     fn new(task: &'a (dyn Fn(usize) + Sync), n_tasks: usize, helpers: usize) -> Job<'a> {
         let n_ranges = (helpers + 1).min(MAX_RANGES);
-        let taken = [const { Taken(AtomicUsize::new(0)) }; MAX_RANGES];
+        let taken = [const { Counter(AtomicUsize::new(0)) }; MAX_RANGES];
         Job { task, n_tasks, helpers, n_ranges, taken, panic: Mutex::new(None) }
     }
 
@@ -108,7 +108,7 @@ impl<'a> Job<'a> {
             }
             // The caller gets the panic, and with it the responsibility for what is left half done.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.task)(i))) {
-                self.taken.iter().for_each(|taken| taken.0.store(self.n_tasks, Ordering::Relaxed));
+                self.taken.iter().for_each(|counter| counter.0.store(self.n_tasks, Ordering::Relaxed));
                 self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
             }
         }

@@ -267,14 +267,14 @@ fn without_unused_parameters(mut nodes: Vec<RecordedNode>) -> Vec<RecordedNode> 
     let mut is_kept: Vec<bool> = nodes.iter().map(|node| node.source != NodeSource::Parameter).collect();
     nodes.iter().flat_map(|node| &node.inputs).for_each(|&input| is_kept[input] = true);
     let mut n_kept = 0;
-    let place = |&is_kept: &bool| {
+    let new_index = |&is_kept: &bool| {
         n_kept += usize::from(is_kept);
         n_kept - usize::from(is_kept)
     };
-    let places: Vec<usize> = is_kept.iter().map(place).collect();
+    let new_indices: Vec<usize> = is_kept.iter().map(new_index).collect();
     let mut is_kept = is_kept.into_iter();
     nodes.retain(|_| is_kept.next() == Some(true));
-    nodes.iter_mut().flat_map(|node| &mut node.inputs).for_each(|input| *input = places[*input]);
+    nodes.iter_mut().flat_map(|node| &mut node.inputs).for_each(|input| *input = new_indices[*input]);
     nodes
 }
 

@@ -7,7 +7,7 @@ use pagelock_cuda::Stream;
 
 use super::graph;
 use super::observer;
-use super::session::{self, Open, Timed};
+use super::session::{self, Open, OpenSpan};
 use super::switch::{is_followed, is_observed, is_on, is_profiling, is_recording_graphs};
 use super::{Category, scopes};
 use crate::tensor::Raw;
@@ -17,7 +17,7 @@ use crate::tensor::Raw;
 pub struct Running {
     is_on: bool,
     open: Option<Open>,
-    observed: Option<observer::Told>,
+    observed: Option<observer::Begun>,
     is_in_graph: bool,
     /// The module that this thread was in before.
     scope_before: Option<u32>,
@@ -25,7 +25,7 @@ pub struct Running {
 }
 
 impl Running {
-    const NOTHING: Running = Running {
+    const INACTIVE: Running = Running {
         is_on: false,
         open: None,
         observed: None,
@@ -36,7 +36,7 @@ impl Running {
 
     #[cold]
     fn begin(name: Cow<'static, str>, category: Category) -> Running {
-        let mut running = Running::NOTHING;
+        let mut running = Running::INACTIVE;
         running.is_on = true;
         let operation = match (category, &name) {
             (Category::Operation, Cow::Borrowed(name)) => *name,
@@ -47,9 +47,9 @@ impl Running {
         running
     }
 
-    /// Notes what the operation made of its inputs.
+    /// Notes the result of the operation and its inputs.
     #[inline]
-    pub(crate) fn made(&self, inputs: &[Option<&Raw>], out: &Raw, op: &'static str) {
+    pub(crate) fn note_result(&self, inputs: &[Option<&Raw>], out: &Raw, op: &'static str) {
         if self.is_in_graph {
             graph::note(op, inputs, out);
         }
@@ -70,8 +70,8 @@ impl Running {
         if let Some(open) = self.open.take() {
             open.end();
         }
-        if let Some(told) = &self.observed {
-            observer::end(told);
+        if let Some(begun) = &self.observed {
+            observer::end(begun);
         }
         if let Some(before) = self.scope_before {
             scopes::replace(before);
@@ -91,7 +91,7 @@ impl Drop for Running {
 /// Begins an operation.
 #[inline]
 pub(crate) fn op(name: &'static str) -> Running {
-    if is_on() { begin_op(name) } else { Running::NOTHING }
+    if is_on() { begin_op(name) } else { Running::INACTIVE }
 }
 
 #[cold]
@@ -104,7 +104,7 @@ fn begin_op(name: &'static str) -> Running {
 /// Begins the derivative of an operation, in the module of its forward.
 #[inline]
 pub(crate) fn backward(name: &'static str, scope: u32) -> Running {
-    if is_followed() { begin_backward(name, scope) } else { Running::NOTHING }
+    if is_followed() { begin_backward(name, scope) } else { Running::INACTIVE }
 }
 
 #[cold]
@@ -131,13 +131,13 @@ fn begin_backward(name: &'static str, scope: u32) -> Running {
 /// ```
 #[inline]
 pub fn span(name: &'static str, category: Category) -> Running {
-    if is_followed() { Running::begin(Cow::Borrowed(name), category) } else { Running::NOTHING }
+    if is_followed() { Running::begin(Cow::Borrowed(name), category) } else { Running::INACTIVE }
 }
 
 /// [`span`] with a name that is made only if something is recorded.
 #[inline]
 pub(super) fn span_named(name: impl Into<Cow<'static, str>>, category: Category) -> Running {
-    if is_followed() { Running::begin(name.into(), category) } else { Running::NOTHING }
+    if is_followed() { Running::begin(name.into(), category) } else { Running::INACTIVE }
 }
 
 /// Enters a module until the result is dropped: operations are attributed to it, in profiles and graphs.
@@ -162,14 +162,14 @@ pub(super) fn span_named(name: impl Into<Cow<'static, str>>, category: Category)
 /// ```
 #[inline]
 pub fn module_scope(address: usize, position: Option<usize>, title: &dyn Fn() -> String) -> Running {
-    if is_on() { enter_module(address, position, title) } else { Running::NOTHING }
+    if is_on() { enter_module(address, position, title) } else { Running::INACTIVE }
 }
 
 #[cold]
 fn enter_module(address: usize, position: Option<usize>, title: &dyn Fn() -> String) -> Running {
     let before = scopes::current();
     if scopes::enter(address, position, title).is_none() {
-        return Running::NOTHING;
+        return Running::INACTIVE;
     }
     let mut running = Running::begin(Cow::Borrowed(""), Category::ModuleCall);
     running.scope_before = Some(before);
@@ -195,15 +195,15 @@ pub(crate) fn count_flops(flops: impl FnOnce() -> u64) {
 /// Times the work that `work` queues on a stream, as a part of the current operation.
 #[inline]
 pub(crate) fn on_stream<R>(name: &'static str, stream: impl FnOnce() -> Stream, work: impl FnOnce() -> R) -> R {
-    let timed = if is_profiling() { begin_on(stream) } else { None };
+    let span = if is_profiling() { begin_on(stream) } else { None };
     let result = work();
-    if let Some(timed) = timed {
-        timed.end(name);
+    if let Some(span) = span {
+        span.end(name);
     }
     result
 }
 
 #[inline]
-fn begin_on(stream: impl FnOnce() -> Stream) -> Option<Timed> {
+fn begin_on(stream: impl FnOnce() -> Stream) -> Option<OpenSpan> {
     session::begin_on(&stream())
 }

@@ -139,7 +139,7 @@ pub(super) fn svg(samples: &[MemorySample]) -> String {
 fn panel(svg: &mut String, title: &str, held: &[(Duration, HeldMemory)], end: f64, y: f64) {
     let most = held.iter().map(|(_, held)| held.reserved.0.max(held.in_use.0)).max().unwrap_or(0).max(1);
     let (top, bottom, right) = (y + TOP, y + HEIGHT - BOTTOM, WIDTH - RIGHT);
-    let place = |at: Duration, bytes: ByteSize| {
+    let point = |at: Duration, bytes: ByteSize| {
         let x = LEFT + (right - LEFT) * at.as_secs_f64() / end;
         (x, bottom - (bottom - top) * bytes.0 as f64 / most as f64)
     };
@@ -161,7 +161,7 @@ fn panel(svg: &mut String, title: &str, held: &[(Duration, HeldMemory)], end: f6
     for (color, bytes) in series {
         let mut path = String::new();
         for (i, (at, held)) in held.iter().enumerate() {
-            let (x, y) = place(*at, bytes(held));
+            let (x, y) = point(*at, bytes(held));
             let _ = if i == 0 { write!(path, "M{x:.1} {y:.1}") } else { write!(path, "H{x:.1}V{y:.1}") };
         }
         let _ = writeln!(svg, "<path d=\"{path}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"1.5\"/>");

@@ -198,9 +198,9 @@ impl ActiveProfiler<'_> {
     /// [`Error::Cuda`] if a device cannot say how long it took.
     pub fn stop(mut self) -> Result<Profile> {
         let session = self.session.take().unwrap_or_else(|| unreachable!("only this takes the session"));
-        let ended = session.stop();
+        let recorded = session.stop();
         let spans = session.timeline().spans().map_err(|source| Error::cuda("profiler", source))?;
-        Ok(Profile::new(ended, spans, session.memory().take()))
+        Ok(Profile::new(recorded, spans, session.memory().take()))
     }
 }
 

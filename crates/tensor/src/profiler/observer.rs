@@ -94,29 +94,29 @@ thread_local! {
 }
 
 /// An activity that the observer was told of, until [`end`].
-pub(super) struct Told {
-    begun: u64,
-    before: &'static str,
+pub(super) struct Begun {
+    id: u64,
+    outer: &'static str,
 }
 
 /// Tells the observer that an activity begins. An operation inside another one of the same name is a part of that
 /// one, and is not told. `operation` is empty for other activities. A module's name is that of the scope that this
 /// thread is in.
-pub(super) fn begin(name: &str, operation: &'static str, category: Category) -> Option<Told> {
+pub(super) fn begin(name: &str, operation: &'static str, category: Category) -> Option<Begun> {
     let observer = OBSERVER.get()?;
     if !operation.is_empty() && INNERMOST.get() == operation {
         return None;
     }
-    let begun = match category {
+    let id = match category {
         Category::ModuleCall => observer.begin(&scopes::find(scopes::current())?.text, category),
         _ => observer.begin(name, category),
     };
-    Some(Told { begun, before: INNERMOST.replace(operation) })
+    Some(Begun { id, outer: INNERMOST.replace(operation) })
 }
 
-pub(super) fn end(told: &Told) {
-    INNERMOST.set(told.before);
+pub(super) fn end(begun: &Begun) {
+    INNERMOST.set(begun.outer);
     if let Some(observer) = OBSERVER.get() {
-        observer.end(told.begun);
+        observer.end(begun.id);
     }
 }

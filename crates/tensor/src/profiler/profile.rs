@@ -10,12 +10,12 @@ use pagelock_cuda::{ChromeTrace, Span, Track};
 use super::Category;
 use super::memory::{self, MemorySample};
 use super::scopes::Scope;
-use super::session::{Ended, Event, Log, NONE};
+use super::session::{Event, Log, NONE, Recorded};
 use super::table::KeyAverages;
 
 /// What a program did between the start and the stop of a profiler. Printed, it is the table of [`key_averages`](Self::key_averages).
 pub struct Profile {
-    ended: Ended,
+    recorded: Recorded,
     spans: Vec<Span>, // on streams, in the order in which they began
     /// For each thread, the spans on streams that are parts of its events: the event, and how long the span took.
     on_streams: Vec<Vec<(u32, Duration)>>,
@@ -66,22 +66,22 @@ struct Sums {
 }
 
 impl Profile {
-    pub(super) fn new(ended: Ended, spans: Vec<Span>, samples: Vec<MemorySample>) -> Profile {
+    pub(super) fn new(recorded: Recorded, spans: Vec<Span>, samples: Vec<MemorySample>) -> Profile {
         let mut took = vec![Duration::ZERO; spans.len()];
         spans.iter().for_each(|span| took[span.number] = span.duration());
         let of_log = |log: &Log| log.on_streams.iter().map(|&(number, event)| (event, took[number])).collect();
-        let on_streams = ended.logs.iter().map(of_log).collect();
-        Profile { ended, spans, on_streams, samples }
+        let on_streams = recorded.logs.iter().map(of_log).collect();
+        Profile { recorded, spans, on_streams, samples }
     }
 
     /// How long the recording took.
     pub fn duration(&self) -> Duration {
-        Duration::from_nanos(self.ended.now)
+        Duration::from_nanos(self.recorded.now)
     }
 
     /// Why the recording stopped early, if it did: [`max_events`](super::Profiler::max_events), or the host's budget.
     pub fn stopped_because(&self) -> Option<&str> {
-        self.ended.stopped.as_deref()
+        self.recorded.stopped.as_deref()
     }
 
     /// All events, thread by thread, each after the one that contains it.
@@ -92,7 +92,7 @@ impl Profile {
     }
 
     pub(super) fn each_event<'a>(&'a self, see: &mut dyn FnMut(FunctionEvent<'a>)) {
-        for (thread, (log, on_streams)) in self.ended.logs.iter().zip(&self.on_streams).enumerate() {
+        for (thread, (log, on_streams)) in self.recorded.logs.iter().zip(&self.on_streams).enumerate() {
             let sums = sums(log, on_streams);
             for (number, (event, sums)) in log.events().zip(sums).enumerate() {
                 see(self.event((thread, number), event, sums));
@@ -121,8 +121,8 @@ impl Profile {
     }
 
     fn scope(&self, number: u32) -> Option<&Scope> {
-        let index = number.wrapping_sub(self.ended.scope_base).checked_sub(1)? as usize;
-        if number == 0 { None } else { self.ended.scopes.get(index) }
+        let index = number.wrapping_sub(self.recorded.scope_base).checked_sub(1)? as usize;
+        if number == 0 { None } else { self.recorded.scopes.get(index) }
     }
 
     /// Sums over the events of each name, as PyTorch's `key_averages`. Calls of modules are not among them.
@@ -169,7 +169,7 @@ impl Profile {
     fn trace(&self) -> ChromeTrace {
         let mut trace = ChromeTrace::new();
         self.each_event(&mut |event| {
-            let log = &self.ended.logs[event.thread];
+            let log = &self.recorded.logs[event.thread];
             let track = Track::Host { thread: log.thread, name: log.name.clone() };
             let (start, end) = (event.start, event.start + event.host_time);
             let span = Span::new(event.name.into_owned(), track, start..end);
@@ -200,7 +200,7 @@ impl std::fmt::Display for Profile {
 
 impl std::fmt::Debug for Profile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let events: usize = self.ended.logs.iter().map(Log::len).sum();
+        let events: usize = self.recorded.logs.iter().map(Log::len).sum();
         write!(f, "Profile({events} events in {:?})", self.duration())
     }
 }

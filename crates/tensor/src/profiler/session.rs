@@ -82,6 +82,11 @@ pub(super) struct Event {
 }
 
 impl Log {
+    fn new(thread: ThreadId, name: Option<String>, session: Option<Arc<Session>>) -> Log {
+        let (chunks, on_streams, reserved) = (Vec::new(), Vec::new(), Vec::new());
+        Log { thread, name, chunks, open: NONE, on_streams, session, reserved }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.chunks.last().map_or(0, |last| (self.chunks.len() - 1) * CHUNK + last.len())
     }
@@ -98,7 +103,7 @@ impl Log {
         self.chunks.get_mut(at as usize / CHUNK)?.get_mut(at as usize % CHUNK)
     }
 
-    fn has_room(&self) -> bool {
+    fn has_capacity(&self) -> bool {
         self.chunks.last().is_some_and(|last| last.len() < CHUNK)
     }
 
@@ -166,7 +171,7 @@ impl Session {
     }
 
     /// Ends the profile: nothing is recorded from here on.
-    pub(super) fn stop(&self) -> Ended {
+    pub(super) fn stop(&self) -> Recorded {
         switch::pause_profile();
         let now = self.now();
         self.memory.sample(now);
@@ -181,7 +186,7 @@ impl Session {
         let logs = logs.collect();
         let (scope_base, scopes) = scopes::all();
         switch::end(switch::PROFILE);
-        Ended { logs, scope_base, scopes, now, stopped: self.stopped.get().cloned() }
+        Recorded { logs, scope_base, scopes, now, stopped: self.stopped.get().cloned() }
     }
 
     pub(super) fn timeline(&self) -> &Timeline {
@@ -194,6 +199,15 @@ impl Session {
 
     fn now(&self) -> u64 {
         self.timeline.elapsed().as_nanos() as u64
+    }
+
+    #[cold]
+    fn log_of_this_thread(self: Arc<Self>) -> Local {
+        let (thread, number) = (thread::current(), self.number);
+        let name = thread.name().map(str::to_owned);
+        let log = Arc::new(Mutex::new(Log::new(thread.id(), name, Some(self.clone()))));
+        lock(&self.logs).push(log.clone());
+        Local { number, log }
     }
 
     /// Reserves memory for more events. If it is refused, the recording stops.
@@ -220,7 +234,7 @@ impl Session {
 }
 
 /// What was recorded.
-pub(super) struct Ended {
+pub(super) struct Recorded {
     pub(super) logs: Vec<Log>,
     pub(super) scope_base: u32,
     pub(super) scopes: Vec<scopes::Scope>,
@@ -228,13 +242,6 @@ pub(super) struct Ended {
     pub(super) now: u64,
     /// Why nothing was recorded from some moment on.
     pub(super) stopped: Option<String>,
-}
-
-impl Log {
-    fn new(thread: ThreadId, name: Option<String>, session: Option<Arc<Session>>) -> Log {
-        let (chunks, on_streams, reserved) = (Vec::new(), Vec::new(), Vec::new());
-        Log { thread, name, chunks, open: NONE, on_streams, session, reserved }
-    }
 }
 
 /// This thread's log in the current session.
@@ -250,17 +257,6 @@ fn local() -> Option<SharedLog> {
         local.as_ref().map(|local| local.log.clone())
     });
     found.ok()? // an error while the thread ends
-}
-
-impl Session {
-    #[cold]
-    fn log_of_this_thread(self: Arc<Self>) -> Local {
-        let (thread, number) = (thread::current(), self.number);
-        let name = thread.name().map(str::to_owned);
-        let log = Arc::new(Mutex::new(Log::new(thread.id(), name, Some(self.clone()))));
-        lock(&self.logs).push(log.clone());
-        Local { number, log }
-    }
 }
 
 /// An event that has not ended.
@@ -281,7 +277,7 @@ pub(super) fn begin(name: Cow<'static, str>, category: Category) -> Option<Open>
             return None;
         }
     }
-    if !log.has_room() {
+    if !log.has_capacity() {
         let session = log.session.clone()?;
         drop(log); // the budget may make pools free what they keep
         let reserved = session.grant()?;
@@ -336,24 +332,24 @@ pub(super) fn count(bytes: u64, flops: u64) {
 }
 
 /// A span on a stream that has not ended.
-pub(crate) struct Timed {
+pub(crate) struct OpenSpan {
     log: SharedLog,
     span: StreamSpan,
 }
 
 /// Begins a span on a stream; `None` if the driver refuses its events, as while the stream captures.
 #[cold]
-pub(super) fn begin_on(stream: &Stream) -> Option<Timed> {
+pub(super) fn begin_on(stream: &Stream) -> Option<OpenSpan> {
     if capture::number() != 0 {
         return None;
     }
     let log = local()?;
     let session = lock(&log).session.clone()?;
     let span = session.timeline.begin(stream).ok()?;
-    Some(Timed { log, span })
+    Some(OpenSpan { log, span })
 }
 
-impl Timed {
+impl OpenSpan {
     /// Ends the span, which is a part of the innermost event of this thread.
     pub(super) fn end(self, name: &'static str) {
         let Ok(number) = self.span.end(name) else { return };

@@ -75,7 +75,7 @@ fn counters_of_chunks(chunks: usize, rows: usize) -> u64 {
 
 impl Draw {
     /// The draw of the numbers after the first `chunks` chunks of [`CHUNK`] numbers of `f32`.
-    pub(crate) fn behind_chunks_of_f32(self, chunks: usize) -> Draw {
+    pub(crate) fn after_chunks_of_f32(self, chunks: usize) -> Draw {
         Draw { position: self.position.wrapping_add(counters_of_chunks(chunks, 4)), ..self }
     }
 }

@@ -22,7 +22,7 @@ use crate::kind::Kind;
 use crate::layout::Layout;
 use crate::parallel;
 use crate::shape::Shape;
-use crate::storage::{Locked, LockedMut, StorageRef, UploadedBlock, on_cuda, on_host, sort_by_place};
+use crate::storage::{Locked, LockedMut, StorageRef, UploadedBlock, on_cuda, on_host, sort_by_lock_key};
 use crate::tensor::{Raw, Tensor};
 
 /// The alignment of tensors in a block that they share, in bytes, as kernels prefer it.
@@ -56,7 +56,7 @@ impl<K: Kind> Tensor<K> {
             all_to(&raws, device)?
         } else {
             match upload_packed(&raws, device)? {
-                Some(block) => return Ok(Tensor::all_laid_in(&block, &raws)),
+                Some(block) => return Ok(Tensor::all_in_block(&block, &raws)),
                 None => each_to(&raws, device)?,
             }
         };
@@ -203,7 +203,7 @@ fn host<'a>(locked: &'a Locked<'_>) -> &'a HostBuffer {
 
 /// Allocates contiguous tensors like these on a device, in one block. They are as far apart as those of a loader's
 /// batch, so that one copy fills them all.
-pub(crate) fn room_for(tensors: &[Raw], device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
+pub(crate) fn allocate_like(tensors: &[Raw], device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
     let ranges = tensors.iter().scan(0, |start: &mut usize, tensor| {
         let range = *start..*start + tensor.shape().elements() * tensor.dtype().size();
         *start = range.end.next_multiple_of(ALIGN);
@@ -228,8 +228,8 @@ pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
     let failed = |source| Error::cuda("to", source);
     let (sources, slots): (Vec<&Raw>, Vec<&Raw>) = copies.iter().map(|(source, slot)| (source, slot)).unzip();
     let locked = AllLocked::new(&sources); // only this locks storages of the host and of a device together, in this order
-    let mut order: Vec<_> = slots.iter().enumerate().map(|(at, slot)| (slot.storage.lock_place(), at)).collect();
-    sort_by_place(&mut order);
+    let mut order: Vec<_> = slots.iter().enumerate().map(|(at, slot)| (slot.storage.lock_key(), at)).collect();
+    sort_by_lock_key(&mut order);
     let mut targets: Vec<(usize, LockedMut<'_>)> =
         order.into_iter().map(|(_, at)| (at, slots[at].storage.lock_mut())).collect();
     targets.sort_unstable_by_key(|(at, _)| *at);
@@ -333,8 +333,8 @@ fn download_locked(buffers: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<O
 
 /// Downloads to ordinary memory.
 fn download_staged(dense: &[&Raw], from: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<Vec<HostBuffer>> {
-    let room = |tensor: &&Raw| super::host_room("to", tensor, default_host(), tensor.layout.span());
-    let mut hosts = dense.iter().map(room).collect::<Result<Vec<_>>>()?;
+    let allocate = |tensor: &&Raw| super::allocate_host("to", tensor, default_host(), tensor.layout.span());
+    let mut hosts = dense.iter().map(allocate).collect::<Result<Vec<_>>>()?;
     cuda.stream().download_each(from.iter().copied().zip(&mut hosts)).map_err(|source| Error::cuda("to", source))?;
     Ok(hosts)
 }

@@ -95,7 +95,7 @@ impl Raw {
         let running = profiler::op("to");
         let dense = if self.layout.is_dense() { self.clone() } else { self.deep_copy("to")? };
         let moved = move_to(&dense, device)?;
-        running.made(&[Some(self)], &moved, "to");
+        running.note_result(&[Some(self)], &moved, "to");
         Ok(record("to", self, moved))
     }
 }
@@ -104,7 +104,7 @@ fn pinned_in(tensor: &Raw, resource: &PageLockedMemory) -> Result<Raw> {
     if many::is_pinned(tensor) {
         return Ok(tensor.clone());
     }
-    let memory = host_room("pin_memory", tensor, resource, tensor.shape().elements())?;
+    let memory = allocate_host("pin_memory", tensor, resource, tensor.shape().elements())?;
     let mut memory = memory.drop_without_waiting(); // as in `x.pin_memory()?.to(&gpu)?`
     let bytes = memory.bytes_mut().unwrap_or_else(|error| unreachable!("page-locked memory is writable: {error}"));
     if tensor.dtype() == DType::Bool {
@@ -235,7 +235,7 @@ fn download_span(op: &'static str, tensor: &Raw, cuda: &CudaDevice) -> Result<Ra
             return Ok(Raw { storage: on_host(memory, dtype)?, layout, node: None });
         }
     }
-    let mut memory = host_room(op, tensor, default_host(), tensor.layout.span())?;
+    let mut memory = allocate_host(op, tensor, default_host(), tensor.layout.span())?;
     profiler::on_stream("download", || stream.clone(), || stream.download_to(source, &mut memory)).map_err(failed)?;
     Ok(Raw { storage: on_host(memory, dtype)?, layout, node: None })
 }
@@ -257,10 +257,10 @@ fn span_of<'a>(tensor: &Raw, bytes: Option<DeviceView<'a, u8>>) -> DeviceView<'a
     span.unwrap_or_else(|error| unreachable!("a layout is inside its storage: {error}"))
 }
 
-fn host_room<R: Resource>(op: &'static str, tensor: &Raw, resource: &R, elements: usize) -> Result<HostBuffer> {
+fn allocate_host<R: Resource>(op: &'static str, tensor: &Raw, resource: &R, elements: usize) -> Result<HostBuffer> {
     let (shape, dtype) = (*tensor.shape(), tensor.dtype());
-    let room = heap::check().and_then(|()| HostBuffer::allocate(resource, elements * dtype.size()));
-    room.map_err(|source| Error::Memory { op, shape, dtype, source })
+    let buffer = heap::check().and_then(|()| HostBuffer::allocate(resource, elements * dtype.size()));
+    buffer.map_err(|source| Error::Memory { op, shape, dtype, source })
 }
 
 /// Gives a moved copy its node, if the gradient of `from` is wanted.

@@ -66,7 +66,7 @@ fn forward_and_backward(operation: &Operation, sample: &Sample, dtype: DType) ->
         }
         let base = ones(dtype, &input.shape)?;
         let base = if wanted { base.float()?.set_requires_grad(true).into() } else { base };
-        inputs.values.push(input.look(base)?);
+        inputs.values.push(input.view_of(base)?);
     }
     let output = operation.call(&inputs, &sample.args)?;
     drop(inputs);

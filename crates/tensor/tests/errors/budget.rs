@@ -37,9 +37,9 @@ fn refused<R>(attempt: impl FnOnce() -> Result<R>, start: &str) {
     assert!(matches!(error, Error::Memory { .. }), "{text}");
     assert!(text.starts_with(start), "{text}\nbut expected: {start}");
     let budget = format!(": budget `host` has 0 B left of {limit}; ");
-    let knob = "set $PAGELOCK_HOST_LIMIT higher or drop buffers first";
-    let end = text.split_once(&budget).and_then(|(_, end)| end.strip_suffix(knob));
-    let end = end.unwrap_or_else(|| panic!("{text}\nbut expected at the end: {budget}{knob}"));
+    let advice = "set $PAGELOCK_HOST_LIMIT higher or drop buffers first";
+    let end = text.split_once(&budget).and_then(|(_, end)| end.strip_suffix(advice));
+    let end = end.unwrap_or_else(|| panic!("{text}\nbut expected at the end: {budget}{advice}"));
     // Other tests of this process may hold handles of tensors, and scratch memory of threads that are ending. The 208
     // B are a block of such scratch memory that was freed while this was refused: only the budget knows it, under the
     // name of its first holder.

@@ -27,7 +27,7 @@ from safetensors.torch import save_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.append(os.path.join(HERE, "..", "..", "operations"))
-from in_torch import base, function, look, spread
+from in_torch import base, function, spread, view_of
 
 torch.set_num_threads(1)
 UPSTREAM, DIRECTION = 10, 20  # seeds
@@ -67,7 +67,7 @@ class File:
         wanted = [i for i, x in enumerate(bases) if sample["gradients"] and x.is_floating_point()]
         for i in wanted:
             bases[i].requires_grad_()
-        inputs = [look(x, spec["view"]) for x, spec in zip(bases, sample["inputs"])]
+        inputs = [view_of(x, spec["view"]) for x, spec in zip(bases, sample["inputs"])]
         output = function(entry["torch"], sample["args"], compute or dtype)(inputs)
         if output.is_floating_point():
             output = output.to(compute) if compute else output

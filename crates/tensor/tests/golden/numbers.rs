@@ -17,7 +17,7 @@ use super::common::numbers_of;
 /// the bound of the CPU, and so does `float64`.
 pub(super) fn allowed(operation: &Operation, dtype: DType, device: &Device) -> f64 {
     let ours = match operation.name {
-        _ if operation.together.is_some() => 4.0,
+        _ if operation.summed_dim.is_some() => 4.0,
         // Its derivative is 0 near -1.28, where the rounding error of the sigmoid is multiplied, in PyTorch too.
         "silu" => 4.0,
         _ => 2.0,
@@ -109,17 +109,17 @@ impl Numbers {
 impl Numbers {
     /// Compares with PyTorch's numbers, and with those of the same inputs in `f64`. The error may be `units` times
     /// PyTorch's, or as many halves of a unit in the last place if that is more. For numbers that are computed
-    /// `together`, in a row (1) or a column (0), the largest error and the largest number of the row or column count.
+    /// `summed_dim`, in a row (1) or a column (0), the largest error and the largest number of the row or column count.
     pub(super) fn compare_in_units(
         &self,
         dtype: DType,
         what: &str,
         stored: &TensorView<'_>,
         exact: &TensorView<'_>,
-        (together, units): (Option<u64>, f64),
+        (summed_dim, units): (Option<u64>, f64),
     ) -> Result<(), String> {
         self.check_shape(what, stored)?;
-        let group = |i: usize| match (together, &self.dims[..]) {
+        let group = |i: usize| match (summed_dim, &self.dims[..]) {
             (Some(0), [_, columns]) => i % columns,
             (Some(1), [_, columns]) => i / columns,
             _ => i,
@@ -134,7 +134,7 @@ impl Numbers {
         }
         for (i, (&ours, (&theirs, &exact))) in self.values.iter().zip(theirs.iter().zip(&exact)).enumerate() {
             let allowed = allowed[group(i)];
-            if !is_as_good(dtype, ours, theirs, exact, (what == "value" && together.is_none(), allowed)) {
+            if !is_as_good(dtype, ours, theirs, exact, (what == "value" && summed_dim.is_none(), allowed)) {
                 let error = units * (ours - exact).abs() / allowed;
                 return Err(format!(
                     "{what}[{i}] is {ours:e}, PyTorch's {theirs:e}, in f64 {exact:e}: error {error:.1} units, of which {units} are allowed"

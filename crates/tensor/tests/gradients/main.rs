@@ -73,7 +73,7 @@ fn call(operation: &Operation, sample: &Sample, bases: &[Tensor]) -> Result<Tens
     for (i, input) in sample.inputs.iter().enumerate() {
         match input.fill {
             Fill::Index(_) => inputs.indices.push(input.make(DType::I64, &device, i)?.int()?),
-            _ => inputs.values.push(input.look(AnyTensor::from(next.next().expect("a base for every input")))?),
+            _ => inputs.values.push(input.view_of(AnyTensor::from(next.next().expect("a base for every input")))?),
         }
     }
     operation.call(&inputs, &sample.args)?.float()

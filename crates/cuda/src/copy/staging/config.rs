@@ -51,8 +51,8 @@ impl Default for StagingConfig {
     fn default() -> Self {
         let processors = thread::available_parallelism().map_or(1, NonZero::get).clamp(2, 16);
         let ring = ByteSize::mib(8).0 * processors as u64;
-        let most = (page_locked_budget().limit().0 / 2).min(host_budget().limit().0 / 8);
-        let ring = ByteSize(ring.min(ByteSize::mib(64).0).min(most));
+        let max_ring = (page_locked_budget().limit().0 / 2).min(host_budget().limit().0 / 8);
+        let ring = ByteSize(ring.min(ByteSize::mib(64).0).min(max_ring));
         Self { ring, slot: ByteSize(ring.0 / 8).clamp(MIN_SLOT, MAX_SLOT), threads: processors - 1 }
     }
 }
@@ -71,7 +71,7 @@ pub(crate) struct DeviceStaging(Mutex<State>); // guards the current staging and
 
 #[derive(Default)]
 struct State {
-    chosen: Option<StagingConfig>,
+    config: Option<StagingConfig>,
     staging: Option<Arc<Staging>>,
 }
 
@@ -81,7 +81,7 @@ impl DeviceStaging {
         if let Some(staging) = &state.staging {
             return staging.clone();
         }
-        let staging = Staging::new(state.chosen.unwrap_or_default()); // the default takes longer than a short copy
+        let staging = Staging::new(state.config.unwrap_or_default()); // the default takes longer than a short copy
         state.staging.insert(Arc::new(staging)).clone()
     }
 
@@ -110,12 +110,12 @@ impl Device {
     /// The configuration of staged copies: the one that was [set](Self::set_staging), or the default for this
     /// machine.
     pub fn staging(&self) -> StagingConfig {
-        lock(&self.core().staging().0).chosen.unwrap_or_default()
+        lock(&self.core().staging().0).config.unwrap_or_default()
     }
 
     /// Sets the configuration of staged copies. The memory and the threads of the current ring are released.
     pub fn set_staging(&self, config: StagingConfig) {
-        lock(&self.core().staging().0).chosen = Some(config.within_bounds());
+        lock(&self.core().staging().0).config = Some(config.within_bounds());
         self.release_staging(); // last, so that no copy creates the ring of the old configuration again
     }
 

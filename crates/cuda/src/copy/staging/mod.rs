@@ -41,7 +41,7 @@ use self::{
     download::Download,
     non_temporal::Stores,
     ring::Ring,
-    upload::{Pace, Upload},
+    upload::{DeviceState, Upload},
     workers::{Job, Workers},
 };
 use crate::{
@@ -49,16 +49,16 @@ use crate::{
     stream::{Access, Stream, StreamCore},
 };
 
-const FILLERS: usize = 9; // with the caller, they fill slots faster than a device empties them, even on a busy host
-const SMALL: usize = 64 << 10; // up to this length the caller copies alone, through a slot of the small ring
-const GRANULE: usize = 16 << 10; // the minimum: small enough that threads share even the last piece of a download
-const MIN_UPLOAD: usize = 4 << 20; // of a piece; the device begins before the first piece is filled (`upload.rs`)
-const MIN_DOWNLOAD: usize = 512 << 10; // of a piece; threads begin when the device has copied the first one
+const MAX_FILLERS: usize = 9; // with the caller, they fill slots faster than a device empties them, even on a busy host
+const SMALL_BYTES: usize = 64 << 10; // up to this length the caller copies alone, through a slot of the small ring
+const MIN_GRANULE: usize = 16 << 10; // small enough that threads share even the last piece of a download
+const MIN_UPLOAD_PIECE: usize = 4 << 20; // of a piece; the device begins before the first piece is filled (`upload.rs`)
+const MIN_DOWNLOAD_PIECE: usize = 512 << 10; // of a piece; threads begin when the device has copied the first one
 
 /// A device's slots and threads.
 pub(crate) struct Staging {
     large: Ring,
-    small: Ring, // a thirty-second of the memory, for copies of up to `SMALL`
+    small: Ring, // a thirty-second of the memory, for copies of up to `SMALL_BYTES`
     granule_bytes: usize,
     fillers: Workers,
     readers: OnceLock<Workers>, // read slots and files; started when they are first needed
@@ -74,14 +74,14 @@ impl Staging {
     fn new(config: StagingConfig) -> Self {
         let bytes = |size: ByteSize| usize::try_from(size.0).unwrap_or(usize::MAX / 2);
         let slot_bytes = bytes(config.slot).clamp(1 << 10, 1 << 30).next_multiple_of(1 << 10);
-        let small_bytes = SMALL.min(slot_bytes);
+        let small_bytes = SMALL_BYTES.min(slot_bytes);
         let small_share = bytes(config.ring) / 32;
         let large_share = bytes(config.ring) - small_share;
         Self {
             large: Ring::new(slot_bytes, (large_share / slot_bytes).max(2)),
             small: Ring::new(small_bytes, (small_share / small_bytes).max(2)),
-            granule_bytes: GRANULE.min(slot_bytes / 4),
-            fillers: Workers::start("staging up", config.threads.min(FILLERS)),
+            granule_bytes: MIN_GRANULE.min(slot_bytes / 4),
+            fillers: Workers::start("staging up", config.threads.min(MAX_FILLERS)),
             readers: OnceLock::new(),
             threads: config.threads,
         }
@@ -96,8 +96,8 @@ impl Staging {
     /// device overlaps. The pieces of long copies fill whole slots, because each copy costs the device some
     /// microseconds.
     pub(super) fn plan(&self, direction: Direction, len_bytes: usize) -> Plan {
-        let least_piece_bytes = if direction == Direction::ToSlots { MIN_UPLOAD } else { MIN_DOWNLOAD };
-        let piece_bytes = (len_bytes / 8).max(least_piece_bytes).next_multiple_of(self.granule_bytes);
+        let min_piece_bytes = if direction == Direction::ToSlots { MIN_UPLOAD_PIECE } else { MIN_DOWNLOAD_PIECE };
+        let piece_bytes = (len_bytes / 8).max(min_piece_bytes).next_multiple_of(self.granule_bytes);
         Plan::new(piece_bytes.min(self.large.slot_bytes), self.granule_bytes)
     }
 
@@ -108,12 +108,13 @@ impl Staging {
     /// Runs a planned upload, which reads only memory that the caller has borrowed.
     pub(super) fn upload(&self, stream: &Arc<StreamCore>, plan: Plan, targets: &[Access<'_>]) -> Result<()> {
         let is_single = plan.pieces.len() == 1;
-        let pace = if is_single && self.large.is_in_use(stream.shared()) { Pace::Behind } else { Pace::Awaited };
-        let gets_ahead = pace == Pace::Behind && self.threads > FILLERS;
-        let stores = if is_single && !gets_ahead { Stores::PastCaches } else { Stores::Ordinary };
+        let is_busy = is_single && self.large.is_in_use(stream.shared());
+        let device_state = if is_busy { DeviceState::Busy } else { DeviceState::Idle };
+        let gets_ahead = is_busy && self.threads > MAX_FILLERS;
+        let stores = if is_single && !gets_ahead { Stores::NonTemporal } else { Stores::Ordinary };
         let workers = if gets_ahead || !plan.files.is_empty() { self.readers() } else { &self.fillers };
         let running = workers.run(Job::new(plan, Direction::ToSlots, stores));
-        Upload::new(running, self.large.lease(stream), stream, targets, pace).run()
+        Upload::new(running, self.large.lease(stream), stream, targets, device_state).run()
     }
 
     /// Runs a planned download, which writes only memory that the caller has borrowed.

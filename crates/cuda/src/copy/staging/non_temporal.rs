@@ -13,7 +13,7 @@ pub(super) enum Stores {
     /// To the cache.
     Ordinary,
     /// To memory, if the processor has stores of whole cache lines (AVX-512); else to the cache.
-    PastCaches,
+    NonTemporal,
 }
 
 /// Copies bytes. They are visible to devices and other threads only after this thread has called [`finish`] and
@@ -25,7 +25,9 @@ pub(super) unsafe fn copy(stores: Stores, source: *const u8, target: *mut u8, le
     match stores {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the caller's ranges; the processor has the instructions (checked).
-        Stores::PastCaches if is_x86_feature_detected!("avx512f") => unsafe { past_caches(source, target, len_bytes) },
+        Stores::NonTemporal if is_x86_feature_detected!("avx512f") => unsafe {
+            copy_non_temporal(source, target, len_bytes)
+        },
         // SAFETY: the caller's ranges.
         _ => unsafe { ptr::copy_nonoverlapping(source, target, len_bytes) },
     }
@@ -34,7 +36,7 @@ pub(super) unsafe fn copy(stores: Stores, source: *const u8, target: *mut u8, le
 /// Must be called after a thread's copies, before the thread publishes them.
 pub(super) fn finish(stores: Stores) {
     #[cfg(target_arch = "x86_64")]
-    if stores == Stores::PastCaches {
+    if stores == Stores::NonTemporal {
         // Nothing else orders non-temporal stores.
         // SAFETY: every processor of this architecture has the instruction.
         unsafe { std::arch::x86_64::_mm_sfence() };
@@ -52,7 +54,7 @@ const LINE: usize = 64;
 /// As [`ptr::copy_nonoverlapping`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
-unsafe fn past_caches(source: *const u8, target: *mut u8, len_bytes: usize) {
+unsafe fn copy_non_temporal(source: *const u8, target: *mut u8, len_bytes: usize) {
     use std::arch::x86_64::{_mm512_loadu_si512, _mm512_stream_si512};
     const PAGE: usize = 4096;
 
@@ -96,7 +98,7 @@ mod tests {
     #[test]
     fn every_length_and_alignment_is_copied_whole_and_nothing_else_is_written() {
         for (from, to, len) in (0..20).flat_map(|from| (0..20).map(move |to| (from, to, 17 * to + from))) {
-            for stores in [Stores::Ordinary, Stores::PastCaches] {
+            for stores in [Stores::Ordinary, Stores::NonTemporal] {
                 let copy = |source, target, len| {
                     // SAFETY: both are long enough.
                     unsafe { copy(stores, source, target, len) };

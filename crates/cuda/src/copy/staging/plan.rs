@@ -98,10 +98,10 @@ impl Piece {
 
 impl Plan {
     /// An empty plan with pieces of at most `piece_bytes`, which threads copy in granules of at least
-    /// `least_granule_bytes`.
-    pub(super) fn new(piece_bytes: usize, least_granule_bytes: usize) -> Self {
+    /// `min_granule_bytes`.
+    pub(super) fn new(piece_bytes: usize, min_granule_bytes: usize) -> Self {
         debug_assert!(u32::try_from(piece_bytes).is_ok());
-        let granule_bytes = piece_bytes.div_ceil(GRANULES).max(least_granule_bytes);
+        let granule_bytes = piece_bytes.div_ceil(GRANULES).max(min_granule_bytes);
         let (pieces, host_runs, device_runs) = (Vec::new(), Vec::new(), Vec::new());
         Self { pieces, host_runs, device_runs, files: Vec::new(), handles: Vec::new(), granule_bytes, piece_bytes }
     }
@@ -117,18 +117,18 @@ impl Plan {
         len_bytes: usize,
         joins: bool,
     ) {
-        let done = match joins {
+        let added = match joins {
             true => self.join_last_run(buffer, start, address, len_bytes),
             false => self.share_last_piece(buffer, start, address, len_bytes),
         };
-        if done < len_bytes {
-            self.add_pieces(buffer, start.offset(done), address.offset(done), len_bytes - done);
+        if added < len_bytes {
+            self.add_pieces(buffer, start.offset(added), address.offset(added), len_bytes - added);
         }
     }
 
     fn add_pieces(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize) {
-        for done in (0..len_bytes).step_by(self.piece_bytes) {
-            let len = self.piece_bytes.min(len_bytes - done);
+        for offset in (0..len_bytes).step_by(self.piece_bytes) {
+            let len = self.piece_bytes.min(len_bytes - offset);
             let (host_run, device_run) = (self.host_runs.len(), self.device_runs.len());
             self.pieces.push(Piece {
                 buffers: buffer..buffer + 1,
@@ -137,8 +137,8 @@ impl Plan {
                 device_runs: device_run..device_run + 1,
                 first_granule: self.granules(),
             });
-            self.host_runs.push(Run::new(start.offset(done), 0, len));
-            self.device_runs.push(Run::new(address.offset(done), 0, len));
+            self.host_runs.push(Run::new(start.offset(offset), 0, len));
+            self.device_runs.push(Run::new(address.offset(offset), 0, len));
         }
     }
 

@@ -1,10 +1,10 @@
 //! [`Ring`]: the page-locked staging buffers ("slots") of one size, and [`Lease`]: the slots of one call.
 //!
 //! ```text
-//!            take                    launch: an event is recorded
+//!            take                 put_in_flight: an event is recorded
 //!   free ───────────> held by a call ───────────────────────────> in flight
 //!    ^                  │       ^                                     │
-//!    └── give_back ─────┘       └──── the event has been reached ─────┘
+//!    └── return_slot ───┘       └──── the event has been reached ─────┘
 //! ```
 //! Slots are allocated when they are first needed, up to a limit. Then they are reused, the last one first, so that
 //! they stay in the processor's cache. When a call ends, its slots in flight move to the ring, together with their
@@ -45,7 +45,7 @@ const ALIGN: usize = 64;
 /// See the head of the file.
 pub(super) struct Ring {
     pub(super) slot_bytes: usize,
-    most_slots: usize,
+    max_slots: usize,
     state: Mutex<State>, // guards the lists of slots
     returned: Condvar,   // with `state`: a slot can be taken or allocated
 }
@@ -54,7 +54,7 @@ struct State {
     free: Vec<Slot>,
     in_flight: VecDeque<InFlight>, // of calls that have ended, oldest first
     slots: usize,
-    limit: usize,   // fewer than `most_slots` after a refused allocation, until all calls have ended
+    limit: usize,   // fewer than `max_slots` after a refused allocation, until all calls have ended
     calls: usize,   // calls that have a lease
     waiting: usize, // calls that wait for a slot
     retired: bool,
@@ -69,10 +69,10 @@ struct InFlight {
 }
 
 impl Ring {
-    pub(super) fn new(slot_bytes: usize, most_slots: usize) -> Self {
+    pub(super) fn new(slot_bytes: usize, max_slots: usize) -> Self {
         let (free, in_flight) = (Vec::new(), VecDeque::new());
-        let state = State { free, in_flight, slots: 0, limit: most_slots, calls: 0, waiting: 0, retired: false };
-        Self { slot_bytes, most_slots, state: Mutex::new(state), returned: Condvar::new() }
+        let state = State { free, in_flight, slots: 0, limit: max_slots, calls: 0, waiting: 0, retired: false };
+        Self { slot_bytes, max_slots, state: Mutex::new(state), returned: Condvar::new() }
     }
 
     /// The size of all slots that exist.
@@ -84,11 +84,11 @@ impl Ring {
     pub(super) fn lease<'a>(&'a self, stream: &'a Arc<StreamCore>) -> Lease<'a> {
         let mut state = lock(&self.state);
         if state.calls == 0 {
-            state.limit = self.most_slots; // memory that was refused before may be free now
+            state.limit = self.max_slots; // memory that was refused before may be free now
         }
         state.calls += 1;
         drop(state);
-        Lease { ring: self, stream, in_flight: VecDeque::new(), held: 0 }
+        Lease { ring: self, stream, in_flight: VecDeque::new(), held_slots: 0 }
     }
 
     /// Whether the device still uses a slot of a call that has ended.
@@ -141,8 +141,8 @@ impl Ring {
         }
         state.slots += 1;
         drop(state); // unlocked, since page-locking memory takes long
-        let made = Slot::for_device(stream.device(), self.slot_bytes);
-        let Err(refused) = made else { return made.map(Some) };
+        let allocated = Slot::for_device(stream.device(), self.slot_bytes);
+        let Err(refused) = allocated else { return allocated.map(Some) };
         let mut state = lock(&self.state);
         state.slots -= 1;
         if state.slots == 0 {
@@ -181,17 +181,17 @@ impl Ring {
         // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
         let reached = unsafe { shared.driver.synchronize_event(in_flight.event) };
         let done = reached.or_else(|failure| shared.driver.synchronize().map_err(|_| failure));
-        shared.keep_event(in_flight.event, EventTiming::Untimed);
+        shared.recycle_event(in_flight.event, EventTiming::Untimed);
         match done {
-            Ok(()) => Ok(in_flight.slot.done()),
+            Ok(()) => Ok(in_flight.slot.release()),
             Err(failure) => {
                 self.lose_slot();
-                Err(in_flight.slot.lost(shared, failure))
+                Err(in_flight.slot.leak(shared, failure))
             }
         }
     }
 
-    fn put_back(&self, slot: Slot) {
+    fn return_slot(&self, slot: Slot) {
         let mut state = lock(&self.state);
         if state.retired {
             state.slots -= 1;
@@ -203,20 +203,20 @@ impl Ring {
     }
 
     /// The slot of a short upload of that stream with enough unused bytes, and the offset at which they begin.
-    fn take_open(&self, stream: &StreamCore, len_bytes: usize) -> Option<(InUse<Slot>, usize)> {
+    fn take_partly_used(&self, stream: &StreamCore, len_bytes: usize) -> Option<(InUse<Slot>, usize)> {
         let mut state = lock(&self.state);
-        let has_room = |slot: &InFlight| slot.stream == stream.id() && slot.used_bytes + len_bytes <= self.slot_bytes;
-        let at = state.in_flight.iter().rposition(has_room)?;
+        let has_space = |slot: &InFlight| slot.stream == stream.id() && slot.used_bytes + len_bytes <= self.slot_bytes;
+        let at = state.in_flight.iter().rposition(has_space)?;
         let InFlight { event, slot, used_bytes, .. } = state.in_flight.remove(at)?;
-        stream.shared().keep_event(event, EventTiming::Untimed);
+        stream.shared().recycle_event(event, EventTiming::Untimed);
         Some((slot, used_bytes))
     }
 
-    fn leave_in_flight(&self, in_flight: InFlight, stream: &StreamCore) {
+    fn add_in_flight(&self, in_flight: InFlight, stream: &StreamCore) {
         let mut state = lock(&self.state);
         if state.retired {
             state.slots -= 1;
-            self.returned.notify_all(); // as in `put_back`
+            self.returned.notify_all(); // as in `return_slot`
             drop(state);
             return stream.device().core().deferred().defer_until(in_flight.event, Box::new(in_flight.slot));
         }
@@ -236,10 +236,10 @@ impl State {
     fn take_finished(&mut self, shared: &DeviceShared) -> Option<Slot> {
         let oldest = self.in_flight.front()?;
         // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
-        let done = unsafe { shared.driver.query_event(oldest.event) };
-        let finished = if done == Ok(true) { self.in_flight.pop_front() } else { None }?;
-        shared.keep_event(finished.event, EventTiming::Untimed);
-        Some(finished.slot.done())
+        let reached = unsafe { shared.driver.query_event(oldest.event) };
+        let finished = if reached == Ok(true) { self.in_flight.pop_front() } else { None }?;
+        shared.recycle_event(finished.event, EventTiming::Untimed);
+        Some(finished.slot.release())
     }
 }
 
@@ -248,7 +248,7 @@ pub(super) struct Lease<'a> {
     ring: &'a Ring,
     stream: &'a Arc<StreamCore>,
     in_flight: VecDeque<(Ticket<Slot>, usize)>, // oldest first, each with the number of used bytes of the slot
-    held: usize,                                // slots of the call, in flight or not
+    held_slots: usize,                          // slots of the call, in flight or not
 }
 
 impl Lease<'_> {
@@ -259,20 +259,20 @@ impl Lease<'_> {
             return self.try_take_another();
         }
         let slot = self.wait_for_oldest()?;
-        if self.may_hold(self.held) {
+        if self.may_hold(self.held_slots) {
             return Ok(slot);
         }
-        slot.into_iter().for_each(|slot| self.give_back(slot)); // for a call that has fewer
+        slot.into_iter().for_each(|slot| self.return_slot(slot)); // for a call that has fewer
         Ok(None)
     }
 
     /// One more slot in addition to those in flight, if the call may have one without waiting.
     pub(super) fn try_take_another(&mut self) -> Result<Option<Slot>> {
-        if !self.may_hold(self.held + 1) {
+        if !self.may_hold(self.held_slots + 1) {
             return Ok(None);
         }
         let taken = self.ring.try_take(self.stream)?;
-        self.held += usize::from(taken.is_some());
+        self.held_slots += usize::from(taken.is_some());
         Ok(taken)
     }
 
@@ -289,15 +289,15 @@ impl Lease<'_> {
             return Ok(slot);
         }
         let slot = self.ring.take(self.stream)?;
-        self.held += 1;
+        self.held_slots += 1;
         Ok(slot)
     }
 
     /// A slot with enough unused bytes for a short upload, and the offset of these bytes. Waits for a slot if
     /// necessary.
-    pub(super) fn take_room(&mut self, len_bytes: usize) -> Result<(InUse<Slot>, usize)> {
-        if let Some(open) = self.ring.take_open(self.stream, len_bytes) {
-            self.held += 1;
+    pub(super) fn take_partly_used(&mut self, len_bytes: usize) -> Result<(InUse<Slot>, usize)> {
+        if let Some(open) = self.ring.take_partly_used(self.stream, len_bytes) {
+            self.held_slots += 1;
             return Ok(open);
         }
         Ok((InUse::new(self.take()?, self.ring.slot_bytes), 0))
@@ -305,14 +305,14 @@ impl Lease<'_> {
 
     /// Puts a slot in flight until all work that is queued so far is done. `queued` is the result of queueing a copy
     /// of the slot's bytes in `range`; copies of the bytes before `range` were queued earlier.
-    pub(super) fn launch(
+    pub(super) fn put_in_flight(
         &mut self,
         slot: InUse<Slot>,
         queued: Result<(), Unqueued>,
         range: Range<usize>,
     ) -> Result<()> {
         let (queued, refused) = match queued {
-            Err(Unqueued::No(error)) if range.start > 0 => (Ok(()), Some(error)),
+            Err(Unqueued::NotQueued(error)) if range.start > 0 => (Ok(()), Some(error)),
             other => (other, None),
         };
         match Ticket::new(self.stream, queued, slot) {
@@ -320,7 +320,7 @@ impl Lease<'_> {
             Err(refused) => {
                 let (returned, error) = refused.into_parts();
                 match returned {
-                    Some(slot) => self.give_back(slot),
+                    Some(slot) => self.return_slot(slot),
                     None => self.lose_slot(),
                 }
                 return Err(error);
@@ -349,13 +349,13 @@ impl Lease<'_> {
         waited.map(Some)
     }
 
-    pub(super) fn give_back(&mut self, slot: Slot) {
-        self.held -= 1;
-        self.ring.put_back(slot);
+    pub(super) fn return_slot(&mut self, slot: Slot) {
+        self.held_slots -= 1;
+        self.ring.return_slot(slot);
     }
 
     fn lose_slot(&mut self) {
-        self.held -= 1;
+        self.held_slots -= 1;
         self.ring.lose_slot();
     }
 }
@@ -366,7 +366,7 @@ impl Drop for Lease<'_> {
             match ticket.into_flight() {
                 Some((event, slot)) => {
                     let stream = self.stream.id();
-                    self.ring.leave_in_flight(InFlight { event, slot, stream, used_bytes }, self.stream);
+                    self.ring.add_in_flight(InFlight { event, slot, stream, used_bytes }, self.stream);
                 }
                 None => self.ring.lose_slot(),
             }
@@ -391,10 +391,10 @@ mod tests {
         let ring = Ring::new(1 << 10, 8);
         let call = |stream: &crate::Stream, len_bytes: usize| {
             let mut lease = ring.lease(stream.core());
-            let (mut slot, start) = lease.take_room(len_bytes).unwrap();
-            let at = slot.held_mut().as_ptr().addr() + start;
+            let (mut slot, start) = lease.take_partly_used(len_bytes).unwrap();
+            let at = slot.memory_mut().as_ptr().addr() + start;
             let queued = stream.core().enqueue(&[], |_, _| Ok(()));
-            lease.launch(slot, queued, start..start + len_bytes).unwrap();
+            lease.put_in_flight(slot, queued, start..start + len_bytes).unwrap();
             at
         };
         let first = call(&one, 100);
@@ -416,13 +416,13 @@ mod tests {
         let ring = Ring::new(1 << 10, 2);
         let (mut early, mut late) = (ring.lease(stream.core()), ring.lease(stream.core()));
         let slots = [early.take().unwrap(), early.take().unwrap()];
-        slots.into_iter().for_each(|slot| early.give_back(slot));
+        slots.into_iter().for_each(|slot| early.return_slot(slot));
 
         ring.retire(device.core().deferred());
 
         let slot = late.take().unwrap();
         assert_eq!((ring.len_bytes(), slot.len()), (1 << 10, 1 << 10));
-        late.give_back(slot);
+        late.return_slot(slot);
         assert_eq!(ring.len_bytes(), 0);
     }
 }

@@ -24,8 +24,8 @@ impl Staging {
         host_function::refuse_inside()?;
         stream.refuse_capturing()?;
         let mut lease = self.small.lease(stream);
-        let (mut slot, start) = lease.take_room(source.len())?;
-        let from = slot.held_mut().start_mut().wrapping_add(start);
+        let (mut slot, start) = lease.take_partly_used(source.len())?;
+        let from = slot.memory_mut().start_mut().wrapping_add(start);
         // SAFETY: the source fits in the slot from `start` on, and no other thread and no device uses these bytes.
         unsafe { ptr::copy_nonoverlapping(source.as_ptr(), from, source.len()) };
         stream.note_upload();
@@ -34,7 +34,7 @@ impl Staging {
             // of the source and is in `InUse`.
             unsafe { driver.copy_to_device(stream, target.address(), from.cast_const(), source.len()) }
         });
-        lease.launch(slot, queued, start..start + source.len())
+        lease.put_in_flight(slot, queued, start..start + source.len())
     }
 
     /// Like [`upload_small`](Self::upload_small), in the other direction. Waits for the copy.
@@ -54,10 +54,11 @@ impl Staging {
             // enough and is in `InUse`.
             unsafe { driver.copy_to_host(stream, to, source.address(), target.len()) }
         });
-        lease.launch(slot, queued, 0..self.small.slot_bytes)?; // the whole slot: a short upload must not share it
+        // The whole slot: a short upload must not share it.
+        lease.put_in_flight(slot, queued, 0..self.small.slot_bytes)?;
         if let Some(slot) = lease.wait_for_oldest()? {
             target.copy_from_slice(&slot[..target.len()]);
-            lease.give_back(slot);
+            lease.return_slot(slot);
         }
         Ok(())
     }

@@ -14,8 +14,8 @@
 //! threads, which would slow both.
 //!
 //! An upload of one piece cannot get such a lead. If the device waits for it, the threads write it past the caches.
-//! If the device still has earlier uploads ([`Pace::Behind`]), all threads fill it and it is sent as a whole, so that
-//! several such calls in a row get ahead of the device.
+//! If the device still has earlier uploads ([`DeviceState::Busy`]), all threads fill it and it is sent as a whole, so
+//! that several such calls in a row get ahead of the device.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -39,18 +39,18 @@ pub(super) struct Upload<'a> {
     published: usize,        // pieces that have a slot
     sent: usize,             // pieces that are sent completely
     sending: Option<(InUse<Slot>, usize)>, // the slot of piece `sent`, and how many of its bytes are sent, if only some
-    pace: Pace,
+    device_state: DeviceState,
     yielding: Yielding<'a>,
     lease: Lease<'a>, // dropped last
 }
 
 /// Whether the device has earlier uploads in flight.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum DeviceState {
     /// The device waits for this upload.
-    Awaited,
+    Idle,
     /// The device still executes earlier uploads.
-    Behind,
+    Busy,
 }
 
 /// In bytes. With a larger lead, a concurrent download would leave the upload too few slots to reach it.
@@ -67,12 +67,12 @@ impl<'a> Upload<'a> {
         lease: Lease<'a>,
         stream: &'a Arc<StreamCore>,
         targets: &'a [Access<'a>],
-        pace: Pace,
+        device_state: DeviceState,
     ) -> Self {
         let is_one_piece = running.job().pieces().len() == 1;
         let yielding = Yielding::new(stream, &stream.shared().uploads, is_one_piece, YIELD_AFTER);
         let (filling, sending) = (VecDeque::new(), None);
-        Self { running, stream, targets, filling, published: 0, sent: 0, sending, pace, yielding, lease }
+        Self { running, stream, targets, filling, published: 0, sent: 0, sending, device_state, yielding, lease }
     }
 
     fn job(&self) -> &Job {
@@ -135,7 +135,7 @@ impl<'a> Upload<'a> {
         if ready < self.least_to_send(sent_bytes) || !self.is_ahead() || self.yielding.has_to_wait(&self.lease) {
             return Ok(false);
         }
-        self.send_bytes(sent_bytes, self.yielding.most_at_once(ready))?;
+        self.send_bytes(sent_bytes, self.yielding.max_at_once(ready))?;
         self.yielding.note_queued()?;
         Ok(true)
     }
@@ -144,7 +144,7 @@ impl<'a> Upload<'a> {
         let pieces = self.job().pieces();
         let rest = pieces[self.sent].len_bytes - sent_bytes;
         let is_at_an_end = self.sent == 0 || self.sent + 1 == pieces.len();
-        if is_at_an_end && self.pace == Pace::Awaited { FIRST.max(2 * sent_bytes).min(rest) } else { rest }
+        if is_at_an_end && self.device_state == DeviceState::Idle { FIRST.max(2 * sent_bytes).min(rest) } else { rest }
     }
 
     /// Whether the threads are far enough ahead of the device, or have filled all published pieces. The lead grows by
@@ -166,7 +166,7 @@ impl<'a> Upload<'a> {
         let slot = self.sending.take().map(|(slot, _)| slot);
         let slot = slot.or_else(|| self.filling.pop_front().map(|slot| InUse::new(slot, piece.len_bytes)));
         let Some(mut slot) = slot else { unreachable!("a published piece has a slot") };
-        let from = slot.held_mut().start_mut();
+        let from = slot.memory_mut().start_mut();
         let end = start + len_bytes;
         let queued = self.stream.enqueue(&self.targets[piece.buffers.clone()], |driver, stream| {
             self.running.job().plan().on_device(piece, start..end).try_for_each(|(address, part)| {
@@ -184,7 +184,7 @@ impl<'a> Upload<'a> {
         if queued.is_err() {
             self.job().close(); // threads may still be filling the rest of this slot
         }
-        self.lease.launch(slot, queued, start..end)
+        self.lease.put_in_flight(slot, queued, start..end)
     }
 }
 
@@ -193,10 +193,10 @@ impl Drop for Upload<'_> {
         self.job().close(); // no thread uses a slot any more
         if let Some((slot, sent_bytes)) = self.sending.take() {
             // A failure stopped the call in the middle of a piece: the queued copies still read the slot.
-            let _ = self.lease.launch(slot, Ok(()), sent_bytes..sent_bytes);
+            let _ = self.lease.put_in_flight(slot, Ok(()), sent_bytes..sent_bytes);
         }
         for slot in self.filling.drain(..) {
-            self.lease.give_back(slot);
+            self.lease.return_slot(slot);
         }
     }
 }

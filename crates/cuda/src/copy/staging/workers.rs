@@ -41,9 +41,9 @@ pub(super) struct Job {
     stores: Stores,
     plan: Plan,
     states: Box<[PieceState]>,         // of the plan's pieces
-    next: OwnLine,                     // the granule that is taken next
-    ready: OwnLine,                    // number of granules whose pieces have slots; Release after the slot is set
-    finished: OwnLine,                 // number of finished granules; Release after the copy
+    next: PaddedCounter,               // the granule that is taken next
+    ready: PaddedCounter,              // number of granules whose pieces have slots; Release after the slot is set
+    finished: PaddedCounter,           // number of finished granules; Release after the copy
     failure: Mutex<Option<io::Error>>, // guards the first error, until the call takes it
 }
 
@@ -56,7 +56,7 @@ struct PieceState {
 /// counters.
 #[repr(align(128))]
 #[derive(Default)]
-struct OwnLine(AtomicUsize);
+struct PaddedCounter(AtomicUsize);
 
 /// The direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,9 +75,9 @@ impl Job {
             stores,
             states: plan.pieces.iter().map(state).collect(),
             plan,
-            next: OwnLine::default(),
-            ready: OwnLine::default(),
-            finished: OwnLine::default(),
+            next: PaddedCounter::default(),
+            ready: PaddedCounter::default(),
+            finished: PaddedCounter::default(),
             failure: Mutex::new(None),
         }
     }
@@ -135,9 +135,9 @@ impl Job {
     /// Stops threads from taking granules, and returns when all granules that were taken are finished.
     pub(super) fn close(&self) {
         let taken = self.next.0.swap(CLOSED, Ordering::AcqRel);
-        let mut asked = 0;
+        let mut spins = 0;
         while taken < CLOSED && self.finished.0.load(Ordering::Acquire) < taken {
-            pause(&mut asked);
+            pause(&mut spins);
         }
     }
 
@@ -185,9 +185,9 @@ unsafe impl Send for Job {}
 unsafe impl Sync for Job {}
 
 /// Waits a moment for another thread: spins at first, and yields the processor after many calls in a row.
-pub(super) fn pause(asked: &mut u32) {
-    *asked = asked.saturating_add(1);
-    if *asked < 200 {
+pub(super) fn pause(spins: &mut u32) {
+    *spins = spins.saturating_add(1);
+    if *spins < 200 {
         hint::spin_loop();
     } else {
         thread::yield_now();
@@ -204,7 +204,7 @@ struct Shared {
     state: Mutex<State>,  // guards the list of jobs
     changed: Condvar,     // with `state`: `version` has changed
     version: AtomicUsize, // changed while `state` is locked, but polled without the lock
-    watches: bool,        // whether threads poll before they sleep: there are enough processors for all
+    polls: bool,          // whether threads poll before they sleep: there are enough processors for all
 }
 
 #[derive(Default)]
@@ -214,9 +214,9 @@ struct State {
 }
 
 const SPIN: Duration = Duration::from_micros(100);
-const WATCH: Duration = Duration::from_micros(500); // polling in all; after `SPIN` the thread yields between polls
+const POLL: Duration = Duration::from_micros(500); // polling in all; after `SPIN` the thread yields between polls
 const FEW_BYTES: usize = 256 << 10; // up to this length waking threads takes longer than they save
-const TURN: usize = 4; // granules in a row before a thread goes to the next job, if there are several
+const GRANULES_PER_TURN: usize = 4; // granules in a row before a thread goes to the next job, if there are several
 
 impl Workers {
     /// Starts threads, or fewer if the system cannot create all of them.
@@ -226,7 +226,7 @@ impl Workers {
             state: Mutex::new(State::default()),
             changed: Condvar::new(),
             version: AtomicUsize::new(0),
-            watches: processors > threads,
+            polls: processors > threads,
         });
         let start = |index: usize| {
             let shared = shared.clone();
@@ -308,7 +308,7 @@ impl Shared {
     fn is_over_after(&self, seen: usize) -> bool {
         let start = Instant::now();
         let has_changed = || self.version.load(Ordering::Acquire) != seen;
-        while self.watches && start.elapsed() < WATCH && !has_changed() {
+        while self.polls && start.elapsed() < POLL && !has_changed() {
             if start.elapsed() < SPIN { hint::spin_loop() } else { thread::yield_now() }
         }
         let mut state = lock(&self.state);
@@ -321,11 +321,11 @@ impl Shared {
 
 /// Works on each job in turn, beginning with job `turn`; false if there was nothing to do.
 fn work_at(jobs: &[Arc<Job>], turn: usize) -> bool {
-    let most = if jobs.len() == 1 { usize::MAX } else { TURN };
+    let max_granules = if jobs.len() == 1 { usize::MAX } else { GRANULES_PER_TURN };
     let mut worked = false;
     for at in 0..jobs.len() {
         let job = &jobs[turn.wrapping_add(at) % jobs.len()];
-        worked |= (0..most).take_while(|_| job.work()).count() > 0;
+        worked |= (0..max_granules).take_while(|_| job.work()).count() > 0;
     }
     worked
 }
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn granules_cover_every_byte_of_every_run_once() {
-        for stores in [Stores::Ordinary, Stores::PastCaches] {
+        for stores in [Stores::Ordinary, Stores::NonTemporal] {
             let source: Vec<u8> = (0..=255).cycle().take(1_000).collect();
             let mut plan = Plan::new(640, 10);
             plan.add(0, memory(&source), Address(0), 700, false);
@@ -400,9 +400,9 @@ mod tests {
             for (piece, slot) in slots.iter_mut().enumerate() {
                 running.publish(piece, slot.as_mut_ptr());
             }
-            let mut asked = 0;
+            let mut spins = 0;
             while !running.job().is_copied(9) {
-                pause(&mut asked); // only the workers copy
+                pause(&mut spins); // only the workers copy
             }
             drop(running);
             assert!(slots.iter().flatten().all(|&byte| byte == round as u8));

@@ -25,8 +25,9 @@ pub(super) struct Yielding<'a> {
     last: Option<Recorded>, // behind the last part that was queued, if other streams were expected to copy
 }
 
-const OTHERS_FOR: Duration = Duration::from_millis(5); // how long after a copy of another stream the next is expected
-const BYTES_BESIDE_OTHERS: usize = 1 << 20; // queued at once while other streams are expected to copy
+/// How long after a copy of another stream the next one is expected.
+const OTHERS_EXPECTED_FOR: Duration = Duration::from_millis(5);
+const MAX_BYTES_WITH_OTHERS: usize = 1 << 20; // queued at once while other streams are expected to copy
 
 impl<'a> Yielding<'a> {
     pub(super) fn new(stream: &'a Arc<StreamCore>, traffic: &'a Traffic, is_short: bool, interval: Duration) -> Self {
@@ -43,7 +44,7 @@ impl<'a> Yielding<'a> {
         let (now, others) = (Instant::now(), self.traffic.of_others(self.stream.id()));
         if others != self.seen {
             self.seen = others;
-            self.others_until = now + OTHERS_FOR;
+            self.others_until = now + OTHERS_EXPECTED_FOR;
         }
         if now >= self.others_until && now <= self.yielded_at + self.interval {
             return false;
@@ -56,18 +57,18 @@ impl<'a> Yielding<'a> {
     }
 
     /// How many of `len_bytes` bytes to queue at once.
-    pub(super) fn most_at_once(&self, len_bytes: usize) -> usize {
-        if self.is_beside_others() { BYTES_BESIDE_OTHERS.min(len_bytes) } else { len_bytes }
+    pub(super) fn max_at_once(&self, len_bytes: usize) -> usize {
+        if self.others_are_copying() { MAX_BYTES_WITH_OTHERS.min(len_bytes) } else { len_bytes }
     }
 
     /// Must be called after each part is queued.
     pub(super) fn note_queued(&mut self) -> Result<()> {
         self.last =
-            if self.is_beside_others() { Some(Recorded::new(self.stream, EventTiming::Untimed)?) } else { None };
+            if self.others_are_copying() { Some(Recorded::new(self.stream, EventTiming::Untimed)?) } else { None };
         Ok(())
     }
 
-    fn is_beside_others(&self) -> bool {
+    fn others_are_copying(&self) -> bool {
         !self.is_short && Instant::now() < self.others_until
     }
 }
@@ -99,7 +100,7 @@ mod tests {
         traffic.note(OTHER_STREAM);
         assert!(!yielding.has_to_wait(&lease), "nothing is queued");
         yielding.others_until += HOUR;
-        assert_eq!(yielding.most_at_once(MANY), BYTES_BESIDE_OTHERS);
+        assert_eq!(yielding.max_at_once(MANY), MAX_BYTES_WITH_OTHERS);
         let _zeros = stream.zeros::<u8>(10).unwrap();
         yielding.note_queued().unwrap();
         assert!(yielding.has_to_wait(&lease), "the first part is queued, and not done");
@@ -116,7 +117,7 @@ mod tests {
         let seen = traffic.of_others(stream.core().id());
         traffic.note(stream.core().id());
         assert_eq!(traffic.of_others(stream.core().id()), seen);
-        assert_eq!(yielding.most_at_once(MANY), MANY);
+        assert_eq!(yielding.max_at_once(MANY), MANY);
     }
 
     #[test]
@@ -127,6 +128,6 @@ mod tests {
         let mut yielding = Yielding::new(stream.core(), traffic, true, HOUR);
         traffic.note(OTHER_STREAM);
         assert!(!yielding.has_to_wait(&lease));
-        assert_eq!(yielding.most_at_once(MANY), MANY);
+        assert_eq!(yielding.max_at_once(MANY), MANY);
     }
 }

@@ -61,8 +61,8 @@ impl PrimaryContext {
             // SAFETY: writes one handle, which is never released.
             unsafe { (api.retain_context)(context, device) }
         })?;
-        let mut context =
-            Self { api, device, handle: handle.addr() as u64, properties: unknown(ordinal, library.version) };
+        let properties = initial_properties(ordinal, library.version);
+        let mut context = Self { api, device, handle: handle.addr() as u64, properties };
         context.properties = context.read_properties(device)?;
         Ok(context)
     }
@@ -98,7 +98,7 @@ impl PrimaryContext {
         let mut name = [0_u8; 256];
         // SAFETY: writes at most the given number of bytes, with a zero at the end, into the array.
         let status = unsafe { (self.api.device_name)(name.as_mut_ptr().cast::<c_char>(), 255, device) };
-        done(Call::Open, status)?;
+        check_status(Call::Open, status)?;
         let name = CStr::from_bytes_until_nul(&name).unwrap_or_default();
         Ok(name.to_string_lossy().into_owned())
     }
@@ -122,20 +122,20 @@ impl PrimaryContext {
             return Ok(());
         }
         // SAFETY: the context is never released.
-        done(call, unsafe { (self.api.set_context)(pointer(self.handle)) })
+        check_status(call, unsafe { (self.api.set_context)(pointer(self.handle)) })
     }
 
     /// The result of a query: false if the status is `NOT_READY`.
-    fn asked(&self, call: Call, status: u32) -> Result<bool> {
+    fn query_result(&self, call: Call, status: u32) -> Result<bool> {
         match Status(status) {
             Status::NOT_READY => Ok(false),
-            _ => done(call, status).map(|()| true),
+            _ => check_status(call, status).map(|()| true),
         }
     }
 }
 
 /// The properties before the device is queried: its ordinal and the driver's version.
-fn unknown(ordinal: u32, driver_version: (u32, u32)) -> Properties {
+fn initial_properties(ordinal: u32, driver_version: (u32, u32)) -> Properties {
     Properties {
         name: String::new(),
         ordinal,
@@ -152,14 +152,14 @@ fn unknown(ordinal: u32, driver_version: (u32, u32)) -> Properties {
     }
 }
 
-fn done(call: Call, status: u32) -> Result<()> {
+fn check_status(call: Call, status: u32) -> Result<()> {
     if status == 0 { Ok(()) } else { Err(Failure::new(call, status)) }
 }
 
 /// Calls a function that writes its result through a pointer, and returns that result.
 fn out<T: Zero>(call: Call, write: impl FnOnce(&mut T) -> u32) -> Result<T> {
     let mut value = T::ZERO;
-    done(call, write(&mut value))?;
+    check_status(call, write(&mut value))?;
     Ok(value)
 }
 
@@ -213,17 +213,17 @@ macro_rules! call {
         $self.bind(Call::$call)?;
         // SAFETY: this method's caller upholds the trait's contract, and the context is current.
         let status = unsafe { ($self.api.$function)($($argument),*) };
-        done(Call::$call, status)
+        check_status(Call::$call, status)
     }};
 }
 
 /// Like `call!`, for a function that writes its result through its first argument.
-macro_rules! made {
+macro_rules! call_out {
     ($self:ident, $call:ident, $function:ident($($argument:expr),* $(,)?)) => {{
         $self.bind(Call::$call)?;
         // SAFETY: this method's caller upholds the trait's contract; the result is written to a local variable; the
         // context is current.
-        out(Call::$call, |made| unsafe { ($self.api.$function)(made, $($argument),*) })
+        out(Call::$call, |result| unsafe { ($self.api.$function)(result, $($argument),*) })
     }};
 }
 
@@ -236,7 +236,7 @@ unsafe impl Driver for PrimaryContext {
 
     fn memory_info(&self) -> Result<MemoryInfo> {
         let mut total = 0;
-        let free: usize = made!(self, MemoryInfo, memory_info(&mut total))?;
+        let free: usize = call_out!(self, MemoryInfo, memory_info(&mut total))?;
         Ok(MemoryInfo { free: ByteSize(free as u64), total: ByteSize(total as u64) })
     }
 
@@ -249,7 +249,7 @@ unsafe impl Driver for PrimaryContext {
             // SAFETY: writes one number; the driver is started.
             unsafe { (self.api.device)(device, peer as c_int) }
         })?;
-        let can: c_int = made!(self, CanAccessPeer, can_access_peer(self.device, peer))?;
+        let can: c_int = call_out!(self, CanAccessPeer, can_access_peer(self.device, peer))?;
         Ok(can != 0)
     }
 
@@ -273,7 +273,7 @@ unsafe impl Driver for PrimaryContext {
     }
 
     fn allocate(&self, len_bytes: usize) -> Result<Address> {
-        made!(self, Allocate, allocate(len_bytes)).map(Address)
+        call_out!(self, Allocate, allocate(len_bytes)).map(Address)
     }
 
     unsafe fn free(&self, address: Address) -> Result<()> {
@@ -282,18 +282,18 @@ unsafe impl Driver for PrimaryContext {
 
     unsafe fn register(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()> {
         call!(self, Register, register(start.as_ptr().cast(), len_bytes, PORTABLE))?;
-        registered::note(start, len_bytes);
+        registered::insert(start, len_bytes);
         Ok(())
     }
 
     unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()> {
         call!(self, Unregister, unregister(start.as_ptr().cast()))?;
-        registered::forget(start);
+        registered::remove(start);
         Ok(())
     }
 
     fn create_stream(&self, priority: i32) -> Result<StreamHandle> {
-        made!(self, CreateStream, create_stream(NON_BLOCKING, priority)).map(|stream| StreamHandle(number(stream)))
+        call_out!(self, CreateStream, create_stream(NON_BLOCKING, priority)).map(|stream| StreamHandle(number(stream)))
     }
 
     unsafe fn destroy_stream(&self, stream: StreamHandle) -> Result<()> {
@@ -304,7 +304,7 @@ unsafe impl Driver for PrimaryContext {
         self.bind(Call::QueryStream)?;
         // SAFETY: the caller's stream exists.
         let status = unsafe { (self.api.query_stream)(pointer(stream.0)) };
-        self.asked(Call::QueryStream, status)
+        self.query_result(Call::QueryStream, status)
     }
 
     unsafe fn synchronize_stream(&self, stream: StreamHandle) -> Result<()> {
@@ -320,7 +320,7 @@ unsafe impl Driver for PrimaryContext {
             EventTiming::Untimed => DISABLE_TIMING,
             EventTiming::Timed => 0,
         };
-        made!(self, CreateEvent, create_event(flags)).map(|event| EventHandle(number(event)))
+        call_out!(self, CreateEvent, create_event(flags)).map(|event| EventHandle(number(event)))
     }
 
     unsafe fn destroy_event(&self, event: EventHandle) -> Result<()> {
@@ -335,7 +335,7 @@ unsafe impl Driver for PrimaryContext {
         self.bind(Call::QueryEvent)?;
         // SAFETY: the caller's event exists.
         let status = unsafe { (self.api.query_event)(pointer(event.0)) };
-        self.asked(Call::QueryEvent, status)
+        self.query_result(Call::QueryEvent, status)
     }
 
     unsafe fn synchronize_event(&self, event: EventHandle) -> Result<()> {
@@ -343,7 +343,7 @@ unsafe impl Driver for PrimaryContext {
     }
 
     unsafe fn elapsed_ms(&self, start: EventHandle, end: EventHandle) -> Result<f32> {
-        made!(self, ElapsedMs, elapsed_ms(pointer(start.0), pointer(end.0)))
+        call_out!(self, ElapsedMs, elapsed_ms(pointer(start.0), pointer(end.0)))
     }
 
     unsafe fn copy_to_device(&self, stream: StreamHandle, to: Address, from: *const u8, len: usize) -> Result<()> {
@@ -379,13 +379,13 @@ unsafe impl Driver for PrimaryContext {
     }
 
     unsafe fn copy_2d(&self, stream: StreamHandle, copy: &Copy2d) -> Result<()> {
-        let described = Memcpy2d {
+        let descriptor = Memcpy2d {
             from: MemcpyEnd { pitch: copy.from_pitch, ..copy.from.into() },
             to: MemcpyEnd { pitch: copy.to_pitch, ..copy.to.into() },
             row_bytes: copy.row_bytes,
             rows: copy.rows,
         };
-        match call!(self, Copy2d, copy_2d(&described, pointer(stream.0))) {
+        match call!(self, Copy2d, copy_2d(&descriptor, pointer(stream.0))) {
             // Perhaps the range crosses from one registration of host memory to another.
             Err(Failure { status: Status::INVALID_VALUE, .. }) => {}
             other => return other,
@@ -423,7 +423,7 @@ unsafe impl Driver for PrimaryContext {
 
     unsafe fn load_module(&self, image: &[u8]) -> Result<ModuleHandle> {
         let (no_options, no_values) = (ptr::null_mut(), ptr::null_mut());
-        made!(self, LoadModule, load_module(image.as_ptr().cast(), 0, no_options, no_values))
+        call_out!(self, LoadModule, load_module(image.as_ptr().cast(), 0, no_options, no_values))
             .map(|module| ModuleHandle(number(module)))
     }
 
@@ -432,7 +432,7 @@ unsafe impl Driver for PrimaryContext {
     }
 
     unsafe fn function(&self, module: ModuleHandle, name: &CStr) -> Result<FunctionHandle> {
-        made!(self, Function, function(pointer(module.0), name.as_ptr()))
+        call_out!(self, Function, function(pointer(module.0), name.as_ptr()))
             .map(|function| FunctionHandle(number(function)))
     }
 
@@ -445,12 +445,12 @@ unsafe impl Driver for PrimaryContext {
         // SAFETY: the caller's function exists; the call writes two local numbers.
         match Status(unsafe { parameter_info(pointer(function.0), index, &mut offset, &mut size) }) {
             Status::INVALID_VALUE => Ok(None),
-            Status(status) => done(Call::ParameterSize, status).map(|()| Some(size)),
+            Status(status) => check_status(Call::ParameterSize, status).map(|()| Some(size)),
         }
     }
 
     unsafe fn function_attribute(&self, function: FunctionHandle, attribute: u32) -> Result<i32> {
-        made!(self, FunctionAttribute, function_attribute(attribute, pointer(function.0)))
+        call_out!(self, FunctionAttribute, function_attribute(attribute, pointer(function.0)))
     }
 
     unsafe fn set_function_attribute(&self, function: FunctionHandle, attribute: u32, value: i32) -> Result<()> {
@@ -458,7 +458,8 @@ unsafe impl Driver for PrimaryContext {
     }
 
     unsafe fn occupancy(&self, function: FunctionHandle, threads: u32, shared_bytes: usize) -> Result<u32> {
-        made!(self, Occupancy, occupancy(pointer(function.0), threads as c_int, shared_bytes)).map(c_int::unsigned_abs)
+        call_out!(self, Occupancy, occupancy(pointer(function.0), threads as c_int, shared_bytes))
+            .map(c_int::unsigned_abs)
     }
 
     unsafe fn launch(
@@ -509,9 +510,9 @@ unsafe impl Driver for PrimaryContext {
         launch: &Launch,
         arguments: &mut [*mut c_void],
     ) -> Result<PreparedLaunch> {
-        let graph = made!(self, CreateGraph, create_graph(0)).map(|graph| GraphHandle(number(graph)))?;
+        let graph = call_out!(self, CreateGraph, create_graph(0)).map(|graph| GraphHandle(number(graph)))?;
         let (none, kernel) = (ptr::null(), kernel_node(function, launch, arguments));
-        let node = made!(self, AddKernelNode, add_kernel_node(pointer(graph.0), none, 0, &kernel));
+        let node = call_out!(self, AddKernelNode, add_kernel_node(pointer(graph.0), none, 0, &kernel));
         let ready = node.and_then(|node| {
             // SAFETY: made above.
             Ok((NodeHandle(number(node)), unsafe { self.instantiate(graph) }?))
@@ -534,7 +535,7 @@ unsafe impl Driver for PrimaryContext {
         let kernel = kernel_node(function, launch, arguments);
         call!(self, SetKernelNode, set_kernel_node(runnable, node, &kernel))?;
         // SAFETY: the caller upholds the trait's contract; the context is current.
-        done(Call::LaunchGraph, unsafe { (self.api.launch_graph)(runnable, pointer(stream.0)) })
+        check_status(Call::LaunchGraph, unsafe { (self.api.launch_graph)(runnable, pointer(stream.0)) })
     }
 
     unsafe fn begin_capture(&self, stream: StreamHandle) -> Result<()> {
@@ -552,7 +553,7 @@ unsafe impl Driver for PrimaryContext {
     }
 
     unsafe fn instantiate(&self, graph: GraphHandle) -> Result<RunnableGraphHandle> {
-        made!(self, Instantiate, instantiate(pointer(graph.0), 0)).map(|graph| RunnableGraphHandle(number(graph)))
+        call_out!(self, Instantiate, instantiate(pointer(graph.0), 0)).map(|graph| RunnableGraphHandle(number(graph)))
     }
 
     unsafe fn update_graph(&self, runnable: RunnableGraphHandle, graph: GraphHandle) -> Result<bool> {

@@ -15,11 +15,11 @@ use crate::driver::{Failure, Result, Status};
 /// Start and length of each registered range. Registrations are portable, so there is one list for all devices.
 static REGISTERED: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-pub(super) fn note(start: NonNull<u8>, len_bytes: usize) {
+pub(super) fn insert(start: NonNull<u8>, len_bytes: usize) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).insert(start.addr().get(), len_bytes);
 }
 
-pub(super) fn forget(start: NonNull<u8>) {
+pub(super) fn remove(start: NonNull<u8>) {
     REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).remove(&start.addr().get());
 }
 
@@ -41,8 +41,8 @@ fn parts(start: usize, len_bytes: usize) -> Vec<Range<usize>> {
 fn cut(registered: &BTreeMap<usize, usize>, start: usize, len_bytes: usize) -> Vec<Range<usize>> {
     let end = start.saturating_add(len_bytes);
     let before = registered.range(..=start).next_back();
-    let near = before.into_iter().chain(registered.range(start.saturating_add(1)..end));
-    let mut cuts: Vec<usize> = near.flat_map(|(&from, &len)| [from, from + len]).collect();
+    let overlapping = before.into_iter().chain(registered.range(start.saturating_add(1)..end));
+    let mut cuts: Vec<usize> = overlapping.flat_map(|(&from, &len)| [from, from + len]).collect();
     cuts.retain(|&cut| start < cut && cut < end);
     cuts.dedup();
     let starts = [start].into_iter().chain(cuts.iter().copied());

@@ -6,7 +6,6 @@
 mod plan;
 
 use std::{
-    collections::HashMap,
     ffi::{c_int, c_void},
     fmt,
     sync::{Arc, OnceLock},
@@ -15,11 +14,11 @@ use std::{
 use self::plan::{Key, Plan};
 use super::{
     DataType, Exactness, alignment,
-    load::{Wanted, functions},
-    work::{self, Handle, Refusal},
+    load::{LibrarySpec, functions},
+    work::{self, Handle, PlanCache, Refusal},
 };
 use crate::{
-    buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
+    buffer::{DeviceView, DeviceViewMut},
     device::Device,
     error::{Error, LibraryAbsence, Result},
     stream::Stream,
@@ -28,25 +27,26 @@ use crate::{
 
 const LIBRARY: &str = "cuBLASLt";
 
-const WANTED: Wanted = Wanted {
+const SPEC: LibrarySpec = LibrarySpec {
     name: LIBRARY,
     files: &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
     variable: "PAGELOCK_CUBLAS",
-    in_packages: &["nvidia/cu13/lib", "nvidia/cublas/lib"],
+    package_folders: &["nvidia/cu13/lib", "nvidia/cublas/lib"],
     install: "install the CUDA toolkit or `pip install nvidia-cublas`",
+    dependencies: &[],
 };
 
 functions! {
     "cuBLASLt";
     create = "cublasLtCreate" (*mut *mut c_void);
     describe = "cublasLtMatmulDescCreate" (*mut *mut c_void, c_int, c_int);
-    forget = "cublasLtMatmulDescDestroy" (*mut c_void);
+    destroy = "cublasLtMatmulDescDestroy" (*mut c_void);
     set = "cublasLtMatmulDescSetAttribute" (*mut c_void, c_int, *const c_void, usize);
-    lay = "cublasLtMatrixLayoutCreate" (*mut *mut c_void, c_int, u64, u64, i64);
-    forget_layout = "cublasLtMatrixLayoutDestroy" (*mut c_void);
+    create_layout = "cublasLtMatrixLayoutCreate" (*mut *mut c_void, c_int, u64, u64, i64);
+    destroy_layout = "cublasLtMatrixLayoutDestroy" (*mut c_void);
     set_layout = "cublasLtMatrixLayoutSetAttribute" (*mut c_void, c_int, *const c_void, usize);
-    prefer = "cublasLtMatmulPreferenceCreate" (*mut *mut c_void);
-    forget_preference = "cublasLtMatmulPreferenceDestroy" (*mut c_void);
+    create_preference = "cublasLtMatmulPreferenceCreate" (*mut *mut c_void);
+    destroy_preference = "cublasLtMatmulPreferenceDestroy" (*mut c_void);
     set_preference = "cublasLtMatmulPreferenceSetAttribute" (*mut c_void, c_int, *const c_void, usize);
     propose = "cublasLtMatmulAlgoGetHeuristic" (
         *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, *mut c_void, c_int,
@@ -61,7 +61,7 @@ functions! {
 fn api() -> Result<&'static Api, LibraryAbsence> {
     static API: OnceLock<Result<Api, LibraryAbsence>> = OnceLock::new();
     let load = || {
-        let library = WANTED.open()?;
+        let (library, _) = SPEC.open()?;
         let api = Api::load(&library)?;
         std::mem::forget(library); // its functions are used until the process exits
         Ok(api)
@@ -70,7 +70,7 @@ fn api() -> Result<&'static Api, LibraryAbsence> {
 }
 
 /// Loads the library, and returns whether it exists.
-pub(super) fn is_there() -> bool {
+pub(super) fn is_available() -> bool {
     api().is_ok()
 }
 
@@ -150,8 +150,8 @@ impl fmt::Display for Product {
 pub struct Blas {
     device: Device,
     api: &'static Api,
-    handle: Handle,                                                // thread-safe
-    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards the cached plans
+    handle: Handle, // thread-safe
+    plans: PlanCache<Key, Plan>,
 }
 
 impl Blas {
@@ -165,9 +165,7 @@ impl Blas {
         let mut handle = std::ptr::null_mut();
         // SAFETY: writes one handle, which is kept until the process exits.
         match unsafe { (api.create)(&mut handle) } {
-            0 => {
-                Ok(Blas { device: device.clone(), api, handle: Handle::new(handle), plans: Mutex::new(HashMap::new()) })
-            }
+            0 => Ok(Blas { device: device.clone(), api, handle: Handle::new(handle), plans: PlanCache::new() }),
             status => Err(LibraryAbsence::NotStarted { library: LIBRARY, status }.into()),
         }
     }
@@ -186,12 +184,15 @@ impl Blas {
         bias: Option<DeviceView<'_, u8>>,
         out: DeviceViewMut<'_, u8>,
     ) -> Result<()> {
-        work::check(&self.device, stream)?;
+        work::check_device(&self.device, stream)?;
         product.check(factors.map(|factor| factor.len()), bias.map(|bias| bias.len()), out.len())?;
-        factors.iter().chain(&bias).try_for_each(|view| view.check_beside(stream.core()))?;
-        out.check_beside(stream.core())?;
+        factors.iter().chain(&bias).try_for_each(|view| view.check_same_device(stream.core()))?;
+        out.check_same_device(stream.core())?;
         let addresses = [factors[0].address().0, factors[1].address().0, out.address().0];
-        let (plan, scratch) = self.plan_and_scratch(stream, product, addresses.map(alignment))?;
+        let key = |scratch_bytes| Key { product: *product, alignments: addresses.map(alignment), scratch_bytes };
+        let plan = self.plan(key(MAX_SCRATCH_BYTES))?;
+        let scratch_bytes = lock(&plan).scratch_bytes();
+        let (plan, scratch) = work::with_scratch(stream, plan, scratch_bytes, |_| self.plan(key(0)))?;
         let plan = lock(&plan);
         let bias_address = bias.map(|bias| bias.address().0);
         let mut accesses = [factors[0].access(); 5];
@@ -200,43 +201,20 @@ impl Blas {
         accesses[3] = bias.map_or(accesses[0], |bias| bias.access());
         accesses[4] = scratch.as_ref().map_or(accesses[0], |scratch| scratch.view().access());
         let scratch = scratch.as_ref().map_or(0, |scratch| scratch.address().0);
-        let done = work::queue(stream, &accesses, |stream| {
+        let result = work::enqueue(stream, &accesses, |stream| {
             // SAFETY: the addresses are those of the matrices that `product` describes (checked), with the alignments
-            // of the plan; `queue` orders the buffers.
+            // of the plan; `enqueue` orders the buffers.
             unsafe { plan.run(self.handle.get(), addresses, bias_address, scratch, stream) }
         })?;
-        done.map_err(|status| product.refused("cublasLtMatmul", status))
-    }
-
-    /// The plan of the product, and its scratch memory. If the memory cannot be allocated, a plan that needs none.
-    fn plan_and_scratch(
-        &self,
-        stream: &Stream,
-        product: &Product,
-        alignments: [u32; 3],
-    ) -> Result<(Arc<Mutex<Plan>>, Option<DeviceBuffer<u8>>)> {
-        let plan = self.plan(Key { product: *product, alignments, scratch_bytes: MAX_SCRATCH_BYTES })?;
-        let scratch_bytes = lock(&plan).scratch_bytes();
-        if scratch_bytes == 0 {
-            return Ok((plan, None));
-        }
-        match stream.allocate::<u8>(scratch_bytes) {
-            Ok(scratch) => Ok((plan, Some(scratch))),
-            Err(Error::OutOfMemory { .. } | Error::Memory(_)) => {
-                Ok((self.plan(Key { product: *product, alignments, scratch_bytes: 0 })?, None))
-            }
-            Err(other) => Err(other),
-        }
+        result.map_err(|status| product.refused("cublasLtMatmul", status))
     }
 
     fn plan(&self, key: Key) -> Result<Arc<Mutex<Plan>>> {
-        let refused = |refusal: Refusal| key.product.refused(refusal.call, refusal.status);
-        if let Some(known) = lock(&self.plans).get(&key) {
-            return known.clone().map_err(refused);
-        }
-        work::make_current(&self.device, LIBRARY)?;
-        let made = Plan::new(self.api, self.handle.get(), &key).map(|plan| Arc::new(Mutex::new(plan)));
-        lock(&self.plans).entry(key).or_insert(made).clone().map_err(refused)
+        let plan = self.plans.get(key, || {
+            work::make_current(&self.device, LIBRARY)?;
+            Ok(Plan::new(self.api, self.handle.get(), &key))
+        })?;
+        plan.map_err(|Refusal { call, status }| key.product.refused(call, status))
     }
 }
 

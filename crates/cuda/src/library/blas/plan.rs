@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{Api, Matrices, Product};
-use crate::library::work::{Handle, Refusal, done};
+use crate::library::work::{Handle, Refusal, check_status};
 use crate::library::{DataType, Exactness};
 
 /// The key of a cached plan.
@@ -57,37 +57,37 @@ pub(super) struct Plan {
 }
 
 /// An object of the library that no plan owns yet. Dropping this destroys the object.
-struct Made {
+struct OwnedHandle {
     api: &'static Api,
     handle: *mut c_void,
-    forget: unsafe extern "C" fn(*mut c_void) -> c_int,
+    destroy: unsafe extern "C" fn(*mut c_void) -> c_int,
 }
 
-impl Made {
-    fn keep(self) -> Handle {
+impl OwnedHandle {
+    fn into_handle(self) -> Handle {
         let handle = Handle::new(self.handle);
         mem::forget(self);
         handle
     }
 }
 
-impl Drop for Made {
+impl Drop for OwnedHandle {
     fn drop(&mut self) {
         // SAFETY: made by the library, and not used after this.
-        unsafe { (self.forget)(self.handle) };
+        unsafe { (self.destroy)(self.handle) };
     }
 }
 
 /// The leading dimension of a matrix for cuBLASLt, and whether it must be transposed. `None` if neither of its
 /// dimensions is contiguous.
-fn laid(matrices: Matrices, [rows, columns]: [usize; 2]) -> Option<(usize, bool)> {
-    let reads = |inner: usize, len: usize, outer: usize, count: usize| {
+fn leading_dimension(matrices: Matrices, [rows, columns]: [usize; 2]) -> Option<(usize, bool)> {
+    let leading_of = |inner: usize, len: usize, outer: usize, count: usize| {
         let packed = inner == 1 || len == 1;
         (packed && (outer >= len || count == 1)).then_some(if count == 1 { len } else { outer })
     };
-    reads(matrices.column, columns, matrices.row, rows)
-        .map(|distance| (distance, false))
-        .or_else(|| reads(matrices.row, rows, matrices.column, columns).map(|distance| (distance, true)))
+    leading_of(matrices.column, columns, matrices.row, rows)
+        .map(|stride| (stride, false))
+        .or_else(|| leading_of(matrices.row, rows, matrices.column, columns).map(|stride| (stride, true)))
 }
 
 impl Plan {
@@ -95,21 +95,24 @@ impl Plan {
         let product = &key.product;
         let [m, n, k] = product.sizes;
         let unsupported = Refusal { call: "Blas::multiply", status: NOT_SUPPORTED };
-        let (right_distance, right_turned) = laid(product.right, [k, n]).ok_or(unsupported)?;
-        let (left_distance, left_turned) = laid(product.left, [m, k]).ok_or(unsupported)?;
-        let description = describe(api, product, [right_turned, left_turned])?;
+        let (right_ld, right_transposed) = leading_dimension(product.right, [k, n]).ok_or(unsupported)?;
+        let (left_ld, left_transposed) = leading_dimension(product.left, [m, k]).ok_or(unsupported)?;
+        let description = describe(api, product, [right_transposed, left_transposed])?;
         let size = |size: usize| size as u64;
-        let shape = |[across, down]: [usize; 2], turned| if turned { [down, across] } else { [across, down] }.map(size);
-        let factor = |shape, distance, batch| lay(api, product, product.factors, shape, distance, batch);
-        let right = factor(shape([n, k], right_turned), right_distance, product.right.batch)?;
-        let left = factor(shape([k, m], left_turned), left_distance, product.left.batch)?;
-        let result = lay(api, product, product.results, [n, m].map(size), n, m * n)?;
+        let shape = |[rows, columns]: [usize; 2], is_transposed| match is_transposed {
+            true => [columns, rows].map(size),
+            false => [rows, columns].map(size),
+        };
+        let factor = |shape, ld, batch| create_layout(api, product, product.factors, shape, ld, batch);
+        let right = factor(shape([n, k], right_transposed), right_ld, product.right.batch)?;
+        let left = factor(shape([k, m], left_transposed), left_ld, product.left.batch)?;
+        let result = create_layout(api, product, product.results, [n, m].map(size), n, m * n)?;
         let layouts = [&right, &left, &result].map(|layout| layout.handle);
         let proposal = propose(api, library, key, description.handle, layouts)?;
         Ok(Plan {
             api,
-            description: description.keep(),
-            layouts: [right, left, result].map(Made::keep),
+            description: description.into_handle(),
+            layouts: [right, left, result].map(OwnedHandle::into_handle),
             algorithm: proposal.algorithm,
             scratch_bytes: proposal.scratch_bytes,
             is_double: product.factors == DataType::F64,
@@ -173,15 +176,15 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        let layouts = self.layouts.map(|layout| (layout, self.api.forget_layout));
-        for (handle, forget) in layouts.into_iter().chain([(self.description, self.api.forget)]) {
-            drop(Made { api: self.api, handle: handle.get(), forget });
+        let layouts = self.layouts.map(|layout| (layout, self.api.destroy_layout));
+        for (handle, destroy) in layouts.into_iter().chain([(self.description, self.api.destroy)]) {
+            drop(OwnedHandle { api: self.api, handle: handle.get(), destroy });
         }
     }
 }
 
-/// The library's descriptor of the operation. `turned` says which of the right and the left matrices are transposed.
-fn describe(api: &'static Api, product: &Product, turned: [bool; 2]) -> Result<Made, Refusal> {
+/// The library's descriptor of the operation. `transposed` says whether the right and the left matrices are transposed.
+fn describe(api: &'static Api, product: &Product, transposed: [bool; 2]) -> Result<OwnedHandle, Refusal> {
     let (compute, scale) = match (product.factors, product.exactness) {
         (DataType::F64, _) => (70, code(DataType::F64)), // CUBLAS_COMPUTE_64F
         (DataType::F32, Exactness::Tf32) => (77, code(DataType::F32)), // CUBLAS_COMPUTE_32F_FAST_TF32
@@ -190,14 +193,14 @@ fn describe(api: &'static Api, product: &Product, turned: [bool; 2]) -> Result<M
     };
     let mut handle = ptr::null_mut();
     // SAFETY: writes one handle.
-    done("cublasLtMatmulDescCreate", unsafe { (api.describe)(&mut handle, compute, scale) })?;
-    let made = Made { api, handle, forget: api.forget };
-    set(made.api, handle, TRANSPOSE_A, i32::from(turned[0]))?;
-    set(made.api, handle, TRANSPOSE_B, i32::from(turned[1]))?;
+    check_status("cublasLtMatmulDescCreate", unsafe { (api.describe)(&mut handle, compute, scale) })?;
+    let descriptor = OwnedHandle { api, handle, destroy: api.destroy };
+    set(descriptor.api, handle, TRANSPOSE_A, i32::from(transposed[0]))?;
+    set(descriptor.api, handle, TRANSPOSE_B, i32::from(transposed[1]))?;
     if product.has_bias {
-        set(made.api, handle, EPILOGUE, EPILOGUE_BIAS)?;
+        set(descriptor.api, handle, EPILOGUE, EPILOGUE_BIAS)?;
     }
-    Ok(made)
+    Ok(descriptor)
 }
 
 /// The library's code of a type.
@@ -210,25 +213,25 @@ fn code(data_type: DataType) -> c_int {
     }
 }
 
-/// The library's descriptor of matrices with these rows and columns, column-major, with leading dimension `distance`.
-fn lay(
+/// The library's descriptor of column-major matrices with these rows and columns.
+fn create_layout(
     api: &'static Api,
     product: &Product,
     data_type: DataType,
     [rows, columns]: [u64; 2],
-    distance: usize,
+    leading_dimension: usize,
     batch: usize,
-) -> Result<Made, Refusal> {
+) -> Result<OwnedHandle, Refusal> {
     let mut handle = ptr::null_mut();
     // SAFETY: writes one handle.
-    let status = unsafe { (api.lay)(&mut handle, code(data_type), rows, columns, distance as i64) };
-    done("cublasLtMatrixLayoutCreate", status)?;
-    let made = Made { api, handle, forget: api.forget_layout };
+    let status = unsafe { (api.create_layout)(&mut handle, code(data_type), rows, columns, leading_dimension as i64) };
+    check_status("cublasLtMatrixLayoutCreate", status)?;
+    let descriptor = OwnedHandle { api, handle, destroy: api.destroy_layout };
     if product.batches > 1 {
         set_layout(api, handle, BATCH_COUNT, product.batches as i32)?;
         set_layout(api, handle, BATCH_OFFSET, batch as i64)?;
     }
-    Ok(made)
+    Ok(descriptor)
 }
 
 /// The library's first proposal.
@@ -241,8 +244,8 @@ fn propose(
 ) -> Result<Proposal, Refusal> {
     let mut handle = ptr::null_mut();
     // SAFETY: writes one handle.
-    done("cublasLtMatmulPreferenceCreate", unsafe { (api.prefer)(&mut handle) })?;
-    let preference = Made { api, handle, forget: api.forget_preference };
+    check_status("cublasLtMatmulPreferenceCreate", unsafe { (api.create_preference)(&mut handle) })?;
+    let preference = OwnedHandle { api, handle, destroy: api.destroy_preference };
     set_preference(api, handle, MAX_SCRATCH, key.scratch_bytes)?;
     let [left_alignment, right_alignment, result_alignment] = key.alignments;
     let alignments = [right_alignment, left_alignment, result_alignment, result_alignment];
@@ -265,7 +268,7 @@ fn propose(
             &mut count,
         )
     };
-    done("cublasLtMatmulAlgoGetHeuristic", status)?;
+    check_status("cublasLtMatmulAlgoGetHeuristic", status)?;
     match (count, proposal.status) {
         (1.., 0) => Ok(proposal),
         (0, _) => Err(Refusal { call: "cublasLtMatmulAlgoGetHeuristic", status: NOT_SUPPORTED }),
@@ -279,7 +282,7 @@ macro_rules! setter {
         fn $name<V: bytemuck::Pod>(api: &Api, handle: *mut c_void, attribute: c_int, value: V) -> Result<(), Refusal> {
             // SAFETY: the handle is the library's, which copies `size_of::<V>()` bytes.
             let status = unsafe { (api.$name)(handle, attribute, ptr::from_ref(&value).cast(), mem::size_of::<V>()) };
-            done($call, status)
+            check_status($call, status)
         }
     };
 }

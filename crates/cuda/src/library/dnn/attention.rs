@@ -11,7 +11,7 @@ use std::{ffi::c_void, fmt};
 use super::{
     Api, Call, Choice, Dnn, Layout4,
     graph::{ADD, ALIGNMENT, DIVIDE, EXP, FLOAT, GraphBuilder, IDENTITY, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
-    plan::{Asked, Parts, code},
+    plan::{Operation, OperationGraph, code},
     refused,
 };
 use crate::{
@@ -34,14 +34,14 @@ const MIN_VERSION_FOR_ANY_KEYS: usize = 9_15_01;
 /// batch, are computed in several parts.
 const MAX_SCORE_BYTES: usize = 2 << 30;
 
-// The names of tensors.
+// The UIDs of tensors.
 const QUERY: i64 = 1;
 const KEY: i64 = 2;
 const VALUE: i64 = 3;
 const RESULT: i64 = 4;
 const LOG_SUMS: i64 = 5;
 const SCALE: i64 = 6;
-const FORBIDDEN: i64 = 7;
+const MASKED_SCORE: i64 = 7;
 const ONE: i64 = 8;
 const GRAD: i64 = 9;
 const DOTS: i64 = 10;
@@ -112,7 +112,7 @@ impl Dnn {
         mut out: DeviceViewMut<'_, u8>,
         mut log_sums: DeviceViewMut<'_, u8>,
     ) -> Result<()> {
-        work::check(&self.device, stream)?;
+        work::check_device(&self.device, stream)?;
         attention.check(self.version)?;
         let layouts = [attention.query, attention.key, attention.value];
         layouts.iter().zip(inputs).try_for_each(|(layout, view)| attention.check_view(stream, layout, view))?;
@@ -127,12 +127,12 @@ impl Dnn {
             (RESULT, out.address().0),
             (LOG_SUMS, log_sums.address().0),
             (SCALE, address(&numbers.scale)),
-            (FORBIDDEN, address(&numbers.forbidden)),
+            (MASKED_SCORE, address(&numbers.masked_score)),
         ];
         let tensors = if attention.is_causal { &tensors[..] } else { &tensors[..6] };
         let [query, key, value] = inputs.map(|view| view.access());
         let call = Call { tensors, accesses: &[query, key, value, out.access(), log_sums.access()] };
-        self.compute(stream, Asked::Attention(*attention), &call)
+        self.compute(stream, Operation::Attention(*attention), &call)
     }
 
     /// Queues the gradients of `inputs` (query, key and value), which are written to `outs`. The other three views
@@ -149,29 +149,29 @@ impl Dnn {
         [result, log_sums, grad]: [DeviceView<'_, u8>; 3],
         outs: [DeviceViewMut<'_, u8>; 3],
     ) -> Result<()> {
-        work::check(&self.device, stream)?;
+        work::check_device(&self.device, stream)?;
         grads.check(self.version)?;
         let [query, key, value] = inputs;
         self.grads_in_parts(stream, grads, scale, [query, key, value, result, grad, log_sums], outs)
     }
 
-    /// The gradients, as many batches or heads at a time as scratch memory allows. `given` is as for
+    /// The gradients, as many batches or heads at a time as scratch memory allows. `inputs` is as for
     /// [`grads_of_part`](Self::grads_of_part).
     fn grads_in_parts(
         &self,
         stream: &Stream,
         grads: &AttentionGrads,
         scale: f32,
-        given: [DeviceView<'_, u8>; 6],
-        mut made: [DeviceViewMut<'_, u8>; 3],
+        inputs: [DeviceView<'_, u8>; 6],
+        mut outs: [DeviceViewMut<'_, u8>; 3],
     ) -> Result<()> {
-        let (dim, len, fitting) = grads.of.parts();
-        let longest = if grads.is_deterministic { fitting } else { len };
-        for start in (0..len).step_by(longest) {
-            let part = Part { dim, start, len: longest.min(len - start) };
+        let (dim, len, fitting_len) = grads.of.parts();
+        let max_len = if grads.is_deterministic { fitting_len } else { len };
+        for start in (0..len).step_by(max_len) {
+            let part = Part { dim, start, len: max_len.min(len - start) };
             let (of, size) = (&grads.of, grads.of.data_type.size_bytes());
-            let [query, key, value, result, grad, log_sums] = given;
-            let given = [
+            let [query, key, value, result, grad, log_sums] = inputs;
+            let inputs = [
                 query.slice(part.offset(&of.query, size)..)?,
                 key.slice(part.offset(&of.key, size)..)?,
                 value.slice(part.offset(&of.value, size)..)?,
@@ -179,8 +179,8 @@ impl Dnn {
                 grad.slice(part.offset(&grads.result, size)..)?,
                 log_sums.slice(part.offset(&of.rows(), DataType::F32.size_bytes())..)?,
             ];
-            let [query, key, value] = &mut made;
-            let made = [
+            let [query, key, value] = &mut outs;
+            let outs = [
                 query.reborrow().slice(part.offset(&grads.query, size)..)?,
                 key.reborrow().slice(part.offset(&grads.key, size)..)?,
                 value.reborrow().slice(part.offset(&grads.value, size)..)?,
@@ -188,29 +188,29 @@ impl Dnn {
             let grads = &grads.part(part);
             let may_be_split = grads.is_deterministic && len > 1 && part.len == 1 && dim == 0;
             match may_be_split {
-                true => self.grads_in_parts(stream, grads, scale, given, made)?, // by heads
-                false => self.grads_of_part(stream, grads, scale, given, made)?,
+                true => self.grads_in_parts(stream, grads, scale, inputs, outs)?, // by heads
+                false => self.grads_of_part(stream, grads, scale, inputs, outs)?,
             }
         }
         Ok(())
     }
 
-    /// The gradients of one part of the heads. `given` is query, key, value, result, the result's gradient, and
+    /// The gradients of one part of the heads. `inputs` is query, key, value, result, the result's gradient, and
     /// `log_sums`.
     fn grads_of_part(
         &self,
         stream: &Stream,
         grads: &AttentionGrads,
         scale: f32,
-        given: [DeviceView<'_, u8>; 6],
-        mut made: [DeviceViewMut<'_, u8>; 3],
+        inputs: [DeviceView<'_, u8>; 6],
+        mut outs: [DeviceViewMut<'_, u8>; 3],
     ) -> Result<()> {
         let of = &grads.of;
         let layouts = [of.query, of.key, of.value, of.result, grads.result];
-        layouts.iter().zip(given).try_for_each(|(layout, view)| of.check_view(stream, layout, view))?;
-        of.check_rows(stream, given[5])?;
+        layouts.iter().zip(inputs).try_for_each(|(layout, view)| of.check_view(stream, layout, view))?;
+        of.check_rows(stream, inputs[5])?;
         let layouts = [grads.query, grads.key, grads.value];
-        let mut views = layouts.iter().zip(&mut made);
+        let mut views = layouts.iter().zip(&mut outs);
         views.try_for_each(|(layout, view)| of.check_view(stream, layout, view.reborrow().into()))?;
         let mut dots = stream.allocate::<f32>(of.rows().sizes.iter().product())?;
         let dots = dots.view_mut();
@@ -218,8 +218,8 @@ impl Dnn {
         let mut sums = if grads.is_deterministic { None } else { Some(stream.allocate::<f32>(of.sums_len())?) };
         let sums = sums.as_mut().map(DeviceBuffer::view_mut);
         let numbers = Numbers::new(scale);
-        let [query, key, value, result, grad, log_sums] = given.map(|view| view.address().0);
-        let [query_grad, key_grad, value_grad] = made.each_ref().map(|view| view.address().0);
+        let [query, key, value, result, grad, log_sums] = inputs.map(|view| view.address().0);
+        let [query_grad, key_grad, value_grad] = outs.each_ref().map(|view| view.address().0);
         let mut tensors = vec![
             (QUERY, query),
             (KEY, key),
@@ -234,13 +234,13 @@ impl Dnn {
             (SCALE, address(&numbers.scale)),
             (ONE, address(&numbers.one)),
         ];
-        tensors.extend(of.is_causal.then(|| (FORBIDDEN, address(&numbers.forbidden))));
+        tensors.extend(of.is_causal.then(|| (MASKED_SCORE, address(&numbers.masked_score))));
         tensors.extend(sums.as_ref().map(|sums| (QUERY_SUMS, sums.address().0)));
-        let read = given.map(|view| view.access());
-        let written = made.each_ref().map(|view| view.access());
+        let read = inputs.map(|view| view.access());
+        let written = outs.each_ref().map(|view| view.access());
         let sums = sums.as_ref().map(|sums| sums.access());
         let accesses: Vec<_> = read.into_iter().chain(written).chain([dots.access()]).chain(sums).collect();
-        self.compute(stream, Asked::AttentionGrads(*grads), &Call { tensors: &tensors, accesses: &accesses })
+        self.compute(stream, Operation::AttentionGrads(*grads), &Call { tensors: &tensors, accesses: &accesses })
     }
 }
 
@@ -248,13 +248,13 @@ impl Dnn {
 struct Numbers {
     scale: f32,
     /// The score of a masked key.
-    forbidden: f32,
+    masked_score: f32,
     one: f32,
 }
 
 impl Numbers {
     fn new(scale: f32) -> Numbers {
-        Numbers { scale, forbidden: f32::NEG_INFINITY, one: 1.0 }
+        Numbers { scale, masked_score: f32::NEG_INFINITY, one: 1.0 }
     }
 }
 
@@ -321,17 +321,17 @@ impl Attention {
     /// An error unless the tensor is inside its buffer, on the stream's device, and aligned for vector loads.
     fn check_view(&self, stream: &Stream, layout: &Layout4, view: DeviceView<'_, u8>) -> Result<()> {
         layout.check(self.data_type, view.len())?;
-        self.check_place(stream, view)
+        self.check_device_and_alignment(stream, view)
     }
 
     /// Like [`check_view`](Self::check_view), for one `f32` per query of each head.
     fn check_rows(&self, stream: &Stream, view: DeviceView<'_, u8>) -> Result<()> {
         self.rows().check(DataType::F32, view.len())?;
-        self.check_place(stream, view)
+        self.check_device_and_alignment(stream, view)
     }
 
-    fn check_place(&self, stream: &Stream, view: DeviceView<'_, u8>) -> Result<()> {
-        view.check_beside(stream.core())?;
+    fn check_device_and_alignment(&self, stream: &Stream, view: DeviceView<'_, u8>) -> Result<()> {
+        view.check_same_device(stream.core())?;
         if view.address().0.is_multiple_of(ALIGNMENT.into()) { Ok(()) } else { Err(self.refused()) }
     }
 
@@ -389,7 +389,7 @@ impl AttentionGrads {
 }
 
 /// The layout with its last two dimensions swapped.
-fn turned(layout: &Layout4) -> Layout4 {
+fn transposed(layout: &Layout4) -> Layout4 {
     let swap = |[batch, heads, rows, columns]: [usize; 4]| [batch, heads, columns, rows];
     Layout4 { sizes: swap(layout.sizes), strides: swap(layout.strides) }
 }
@@ -403,38 +403,39 @@ fn scores(
     log_sums: Option<Node>,
 ) -> Result<(Node, Node), Refusal> {
     let all = of.scores();
-    let product = b.inner(FLOAT, &all)?;
+    let product = b.virtual_tensor(FLOAT, &all)?;
     b.product(query, key, product)?;
-    let (scale, scaled) = (b.number(SCALE)?, b.inner(FLOAT, &all)?);
+    let (scale, scaled) = (b.scalar(SCALE)?, b.virtual_tensor(FLOAT, &all)?);
     let mut scores = b.pointwise(MULTIPLY, product, &[scale], scaled)?;
     if let Some(log_sums) = log_sums {
-        let less = b.inner(FLOAT, &all)?;
-        scores = b.pointwise(SUBTRACT, scores, &[log_sums], less)?;
+        let shifted = b.virtual_tensor(FLOAT, &all)?;
+        scores = b.pointwise(SUBTRACT, scores, &[log_sums], shifted)?;
     }
     if of.is_causal {
-        let forbidden = b.number(FORBIDDEN)?;
-        scores = b.lower_triangle(scores, forbidden, &all)?;
+        let masked_score = b.scalar(MASKED_SCORE)?;
+        scores = b.lower_triangle(scores, masked_score, &all)?;
     }
     Ok((scores, scale))
 }
 
 /// The graph of the forward pass.
-pub(super) fn graph(api: &'static Api, library: *mut c_void, of: &Attention) -> Result<Parts, Refusal> {
+pub(super) fn graph(api: &'static Api, library: *mut c_void, of: &Attention) -> Result<OperationGraph, Refusal> {
     let mut b = GraphBuilder::new(api);
     let (half, all, rows) = (code(of.data_type), of.scores(), of.rows());
-    let (query, key) = (b.given(QUERY, half, &of.query)?, b.given(KEY, half, &turned(&of.key))?);
-    let (value, result) = (b.given(VALUE, half, &of.value)?, b.given(RESULT, half, &of.result)?);
+    let (query, key) = (b.tensor(QUERY, half, &of.query)?, b.tensor(KEY, half, &transposed(&of.key))?);
+    let (value, result) = (b.tensor(VALUE, half, &of.value)?, b.tensor(RESULT, half, &of.result)?);
     let (scores, _) = scores(&mut b, of, [query, key], None)?;
-    let (largest, less, exps) = (b.inner(FLOAT, &rows)?, b.inner(FLOAT, &all)?, b.inner(FLOAT, &all)?);
+    let (largest, shifted, exps) =
+        (b.virtual_tensor(FLOAT, &rows)?, b.virtual_tensor(FLOAT, &all)?, b.virtual_tensor(FLOAT, &all)?);
     b.reduction(MAX, scores, largest)?;
-    b.pointwise(SUBTRACT, scores, &[largest], less)?;
-    b.pointwise(EXP, less, &[], exps)?;
-    let (sums, log) = (b.inner(FLOAT, &rows)?, b.inner(FLOAT, &rows)?);
+    b.pointwise(SUBTRACT, scores, &[largest], shifted)?;
+    b.pointwise(EXP, shifted, &[], exps)?;
+    let (sums, log) = (b.virtual_tensor(FLOAT, &rows)?, b.virtual_tensor(FLOAT, &rows)?);
     b.reduction(SUM, exps, sums)?;
     b.pointwise(LOG, sums, &[], log)?;
-    let log_sums = b.given(LOG_SUMS, FLOAT, &rows)?;
+    let log_sums = b.tensor(LOG_SUMS, FLOAT, &rows)?;
     b.pointwise(ADD, largest, &[log], log_sums)?;
-    let weights = b.inner(half, &all)?;
+    let weights = b.virtual_tensor(half, &all)?;
     b.pointwise(DIVIDE, exps, &[sums], weights)?;
     b.product(weights, value, result)?;
     b.finish(library)
@@ -445,37 +446,40 @@ pub(super) fn graph_of_grads(
     api: &'static Api,
     library: *mut c_void,
     grads: &AttentionGrads,
-) -> Result<Parts, Refusal> {
+) -> Result<OperationGraph, Refusal> {
     let mut b = GraphBuilder::new(api);
     let of = &grads.of;
     let (half, all, rows) = (code(of.data_type), of.scores(), of.rows());
-    let (query, key) = (b.given(QUERY, half, &of.query)?, b.given(KEY, half, &turned(&of.key))?);
-    let (value, result) = (b.given(VALUE, half, &turned(&of.value))?, b.given(RESULT, half, &of.result)?);
-    let (grad, log_sums) = (b.given(GRAD, half, &grads.result)?, b.given(LOG_SUMS, FLOAT, &rows)?);
+    let (query, key) = (b.tensor(QUERY, half, &of.query)?, b.tensor(KEY, half, &transposed(&of.key))?);
+    let (value, result) = (b.tensor(VALUE, half, &transposed(&of.value))?, b.tensor(RESULT, half, &of.result)?);
+    let (grad, log_sums) = (b.tensor(GRAD, half, &grads.result)?, b.tensor(LOG_SUMS, FLOAT, &rows)?);
     // The dot product of each row's result with its gradient.
-    let (products, sums) = (b.inner(FLOAT, &Layout4::without_gaps(of.result.sizes))?, b.inner(FLOAT, &rows)?);
+    let products = b.virtual_tensor(FLOAT, &Layout4::without_gaps(of.result.sizes))?;
+    let sums = b.virtual_tensor(FLOAT, &rows)?;
     b.pointwise(MULTIPLY, grad, &[result], products)?;
     b.reduction(SUM, products, sums)?;
-    let (one, dots) = (b.number(ONE)?, b.given(DOTS, FLOAT, &rows)?);
+    let (one, dots) = (b.scalar(ONE)?, b.tensor(DOTS, FLOAT, &rows)?);
     b.pointwise(MULTIPLY, sums, &[one], dots)?;
     // The weights, and from them the values' gradient.
     let (scores, scale) = scores(&mut b, of, [query, key], Some(log_sums))?;
-    let weights = b.inner(FLOAT, &all)?;
+    let weights = b.virtual_tensor(FLOAT, &all)?;
     b.pointwise(EXP, scores, &[], weights)?;
-    let (weights_t, value_grad) = (b.inner(half, &turned(&all))?, b.given(VALUE_GRAD, half, &grads.value)?);
+    let weights_t = b.virtual_tensor(half, &transposed(&all))?;
+    let value_grad = b.tensor(VALUE_GRAD, half, &grads.value)?;
     b.reshape(weights, weights_t)?;
     b.product(weights_t, grad, value_grad)?;
     // The scores' gradient, and from it those of queries and keys.
-    let (of_weights, less, raw) = (b.inner(FLOAT, &all)?, b.inner(FLOAT, &all)?, b.inner(FLOAT, &all)?);
+    let (of_weights, shifted, raw) =
+        (b.virtual_tensor(FLOAT, &all)?, b.virtual_tensor(FLOAT, &all)?, b.virtual_tensor(FLOAT, &all)?);
     b.product(grad, value, of_weights)?;
-    b.pointwise(SUBTRACT, of_weights, &[dots], less)?;
-    b.pointwise(MULTIPLY, less, &[weights], raw)?;
-    let (of_scores, of_scores_t) = (b.inner(half, &all)?, b.inner(half, &turned(&all))?);
+    b.pointwise(SUBTRACT, of_weights, &[dots], shifted)?;
+    b.pointwise(MULTIPLY, shifted, &[weights], raw)?;
+    let (of_scores, of_scores_t) = (b.virtual_tensor(half, &all)?, b.virtual_tensor(half, &transposed(&all))?);
     b.pointwise(MULTIPLY, raw, &[scale], of_scores)?;
     b.reshape(of_scores, of_scores_t)?;
-    let (key_grad, query_grad) = (b.given(KEY_GRAD, half, &grads.key)?, b.given(QUERY_GRAD, half, &grads.query)?);
+    let (key_grad, query_grad) = (b.tensor(KEY_GRAD, half, &grads.key)?, b.tensor(QUERY_GRAD, half, &grads.query)?);
     b.product(of_scores_t, query, key_grad)?;
-    let plain_key = b.inner(half, &of.key)?;
+    let plain_key = b.virtual_tensor(half, &of.key)?;
     b.reshape(key, plain_key)?;
     if grads.is_deterministic {
         b.product(of_scores, plain_key, query_grad)?;
@@ -509,7 +513,7 @@ mod tests {
         assert_eq!(attention(16, 12, 1024).parts(), (0, 16, 16)); // 384 MiB
         assert_eq!(attention(4, 16, 4096).parts(), (0, 4, 4)); // 2 GiB
         assert_eq!(attention(1, 16, 16384).parts(), (1, 16, 4)); // 8 GiB
-        assert_eq!(attention(1, 1, 1 << 20).parts(), (1, 1, 1)); // never less than a head
+        assert_eq!(attention(1, 1, 1 << 20).parts(), (1, 1, 1)); // never shifted than a head
     }
 
     #[test]
@@ -524,7 +528,7 @@ mod tests {
             Attention { key: Layout4::without_gaps([2, 3, 99, 64]), ..right },
             attention(2, 3, 1),
             Attention { result: Layout4::without_gaps([2, 3, 100, 32]), ..right },
-            Attention { query: turned(&right.query), ..right },
+            Attention { query: transposed(&right.query), ..right },
         ];
         assert!(wrong.iter().all(|wrong| wrong.check(now).is_err()));
         let odd = Layout4::without_gaps([2, 3, 100, 12]);

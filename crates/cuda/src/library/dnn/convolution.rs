@@ -8,7 +8,7 @@ use std::{
 use super::{
     Api, Call, Choice, Dnn, Layout4,
     descriptor::{Descriptor, Values},
-    plan::{Asked, DATA_TYPE, Parts, code, given},
+    plan::{DATA_TYPE, Operation, OperationGraph, code, device_tensor},
     refused,
 };
 use crate::{
@@ -21,7 +21,7 @@ use crate::{
     stream::Stream,
 };
 
-/// The names of image, weight and result.
+/// The UIDs of image, weight and result.
 const UIDS: [i64; 3] = [1, 2, 3];
 
 /// The kind of object: `cudnnBackendDescriptorType_t`.
@@ -89,14 +89,14 @@ impl Dnn {
         inputs: [DeviceView<'_, u8>; 2],
         out: DeviceViewMut<'_, u8>,
     ) -> Result<()> {
-        work::check(&self.device, stream)?;
+        work::check_device(&self.device, stream)?;
         let addresses = convolution.in_order(inputs.map(|input| input.address().0), out.address().0);
         convolution.check(convolution.in_order(inputs.map(|input| input.len()), out.len()))?;
-        inputs.iter().try_for_each(|view| view.check_beside(stream.core()))?;
-        out.check_beside(stream.core())?;
+        inputs.iter().try_for_each(|view| view.check_same_device(stream.core()))?;
+        out.check_same_device(stream.core())?;
         let tensors = [0, 1, 2].map(|i| (UIDS[i], addresses[i]));
         let call = Call { tensors: &tensors, accesses: &[inputs[0].access(), inputs[1].access(), out.access()] };
-        self.compute(stream, Asked::Convolution(*convolution, addresses.map(alignment)), &call)
+        self.compute(stream, Operation::Convolution(*convolution, addresses.map(alignment)), &call)
     }
 }
 
@@ -141,14 +141,15 @@ pub(super) fn graph(
     library: *mut c_void,
     c: &Convolution,
     alignments: [u32; 3],
-) -> Result<Parts, Refusal> {
-    let tensor = |i: usize, layout| given(api, code(c.data_type), layout, UIDS[i], alignments[i].max(c.size_bytes()));
+) -> Result<OperationGraph, Refusal> {
+    let alignment = |i: usize| alignments[i].max(c.size_bytes());
+    let tensor = |i: usize, layout| device_tensor(api, code(c.data_type), layout, UIDS[i], alignment(i));
     let (image, weight, result) = (tensor(0, &c.image)?, tensor(1, &c.weight)?, tensor(2, &c.result)?);
     let sums = if c.data_type == DataType::F64 { DataType::F64 } else { DataType::F32 };
     let [stride, padding, dilation] = [c.stride, c.padding, c.dilation].map(|both| both.map(|size| size as i64));
     let geometry = [
-        (100, Values::Choice(DATA_TYPE, code(sums))),
-        (101, Values::Choice(MODE, 1)), // cross-correlation
+        (100, Values::Enum(DATA_TYPE, code(sums))),
+        (101, Values::Enum(MODE, 1)), // cross-correlation
         (102, Values::Integers(&dilation)),
         (103, Values::Integers(&stride)),
         (104, Values::Integers(&padding)),
@@ -176,5 +177,5 @@ pub(super) fn graph(
         (names[5], factor(0.0)),
     ];
     let operation = Descriptor::with(api, kind, &operation)?;
-    Parts::new(api, library, vec![operation], vec![image, weight, result, geometry])
+    OperationGraph::new(api, library, vec![operation], vec![image, weight, result, geometry])
 }

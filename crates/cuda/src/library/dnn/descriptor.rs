@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::Api;
-use crate::library::work::{Handle, Refusal, done};
+use crate::library::work::{Handle, Refusal, check_status};
 
 /// The value of an attribute.
 pub(super) enum Values<'a> {
@@ -14,7 +14,7 @@ pub(super) enum Values<'a> {
     Number(f32),
     DoubleNumber(f64),
     /// A value of a C enum: the attribute type of the enum, and the value.
-    Choice(c_int, c_int),
+    Enum(c_int, c_int),
     Flag(bool),
     Descriptors(&'a [&'a Descriptor]),
     /// The library's own handle.
@@ -43,7 +43,7 @@ impl Descriptor {
     pub(super) fn new(api: &'static Api, kind: c_int) -> Result<Descriptor, Refusal> {
         let mut handle = ptr::null_mut();
         // SAFETY: writes one handle.
-        done("cudnnBackendCreateDescriptor", unsafe { (api.create_descriptor)(kind, &mut handle) })?;
+        check_status("cudnnBackendCreateDescriptor", unsafe { (api.create_descriptor)(kind, &mut handle) })?;
         Ok(Descriptor { api, handle: Handle::new(handle) })
     }
 
@@ -53,15 +53,15 @@ impl Descriptor {
         kind: c_int,
         attributes: &[(c_int, Values<'_>)],
     ) -> Result<Descriptor, Refusal> {
-        let made = Descriptor::new(api, kind)?;
-        attributes.iter().try_for_each(|(name, values)| made.set(*name, values))?;
-        made.finalized()
+        let descriptor = Descriptor::new(api, kind)?;
+        attributes.iter().try_for_each(|(name, values)| descriptor.set(*name, values))?;
+        descriptor.finalized()
     }
 
     /// Finalizes the object, so that it can be used.
     pub(super) fn finalized(self) -> Result<Descriptor, Refusal> {
         // SAFETY: the library's own object.
-        done("cudnnBackendFinalize", unsafe { (self.api.finalize)(self.get()) })?;
+        check_status("cudnnBackendFinalize", unsafe { (self.api.finalize)(self.get()) })?;
         Ok(self)
     }
 
@@ -74,7 +74,7 @@ impl Descriptor {
             Values::Integers(values) => self.set_all(name, INTEGER, values),
             Values::Number(value) => self.set_all(name, FLOAT, &[*value]),
             Values::DoubleNumber(value) => self.set_all(name, DOUBLE, &[*value]),
-            Values::Choice(kind, value) => self.set_all(name, *kind, &[*value]),
+            Values::Enum(kind, value) => self.set_all(name, *kind, &[*value]),
             Values::Flag(value) => self.set_all(name, BOOLEAN, &[*value]),
             Values::Library(handle) => self.set_all(name, HANDLE, &[*handle]),
             Values::Descriptors(list) => {
@@ -94,7 +94,7 @@ impl Descriptor {
         // SAFETY: an object of the library, which copies `count` values; `set` passes the type that belongs to
         // `kind`.
         let status = unsafe { (self.api.set)(self.get(), name, kind, count, first) };
-        done("cudnnBackendSetAttribute", status)
+        check_status("cudnnBackendSetAttribute", status)
     }
 
     /// The value of an attribute that is one integer.
@@ -103,15 +103,15 @@ impl Descriptor {
         // SAFETY: the library's own object; writes at most one number of that type.
         let status =
             unsafe { (self.api.get)(self.get(), name, INTEGER, 1, &mut count, ptr::from_mut(&mut value).cast()) };
-        done("cudnnBackendGetAttribute", status).map(|()| value)
+        check_status("cudnnBackendGetAttribute", status).map(|()| value)
     }
 
     /// The values of an attribute that is a list of C enums; at most 32 of them.
-    pub(super) fn choices(&self, name: c_int, kind: c_int) -> Result<Vec<c_int>, Refusal> {
+    pub(super) fn enums(&self, name: c_int, kind: c_int) -> Result<Vec<c_int>, Refusal> {
         let (mut values, mut count) = ([0 as c_int; 32], 0);
         // SAFETY: an object of the library; writes at most 32 values, which is the length of the array.
         let status = unsafe { (self.api.get)(self.get(), name, kind, 32, &mut count, values.as_mut_ptr().cast()) };
-        done("cudnnBackendGetAttribute", status)?;
+        check_status("cudnnBackendGetAttribute", status)?;
         Ok(values[..(count.max(0) as usize).min(values.len())].to_vec())
     }
 
@@ -124,7 +124,7 @@ impl Descriptor {
         let status = unsafe {
             (self.api.get)(self.get(), name, DESCRIPTOR, most as i64, &mut count, handles.as_mut_ptr().cast())
         };
-        done("cudnnBackendGetAttribute", status)?;
+        check_status("cudnnBackendGetAttribute", status)?;
         list.truncate(count.max(0) as usize);
         Ok(list)
     }

@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_void};
 use super::{
     Api, Layout4,
     descriptor::{Descriptor, Values},
-    plan::{DATA_TYPE, Parts, given, tensor},
+    plan::{DATA_TYPE, OperationGraph, device_tensor, tensor_with},
 };
 use crate::library::work::Refusal;
 
@@ -50,8 +50,8 @@ const F16X16: c_int = 2;
 /// The alignment of addresses in bytes.
 pub(super) const ALIGNMENT: u32 = 16;
 
-/// The name of the first inner tensor; the others follow.
-const FIRST_INNER: i64 = 1000;
+/// The UID of the first virtual tensor; the others follow.
+const FIRST_VIRTUAL: i64 = 1000;
 
 /// A tensor of a graph that is being built.
 #[derive(Clone, Copy)]
@@ -70,34 +70,34 @@ impl GraphBuilder {
         GraphBuilder { api, tensors: Vec::new(), settings: Vec::new(), operations: Vec::new() }
     }
 
-    /// A tensor in device memory, whose address each call passes by this name.
-    pub(super) fn given(&mut self, name: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
-        let made = given(self.api, element, layout, name, ALIGNMENT)?;
-        Ok(self.keep(made))
+    /// A tensor in device memory, whose address each call passes by this UID.
+    pub(super) fn tensor(&mut self, uid: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
+        let descriptor = device_tensor(self.api, element, layout, uid, ALIGNMENT)?;
+        Ok(self.add_tensor(descriptor))
     }
 
-    /// Like [`given`](Self::given), for a tensor whose order of elements the library chooses.
-    pub(super) fn reordered(&mut self, name: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
-        let order = [(909, Values::Choice(REORDERING, F16X16))];
-        let made = tensor(self.api, element, layout, name, ALIGNMENT, &order)?;
-        Ok(self.keep(made))
+    /// Like [`tensor`](Self::tensor), for a tensor whose order of elements the library chooses.
+    pub(super) fn reordered(&mut self, uid: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
+        let order = [(909, Values::Enum(REORDERING, F16X16))];
+        let descriptor = tensor_with(self.api, element, layout, uid, ALIGNMENT, &order)?;
+        Ok(self.add_tensor(descriptor))
     }
 
-    /// An `f32` number in host memory, whose address each call passes by this name.
-    pub(super) fn number(&mut self, name: i64) -> Result<Node, Refusal> {
+    /// An `f32` number in host memory, whose address each call passes by this UID.
+    pub(super) fn scalar(&mut self, uid: i64) -> Result<Node, Refusal> {
         let one = Layout4 { sizes: [1; 4], strides: [1; 4] };
-        let made = tensor(self.api, FLOAT, &one, name, 4, &[(908, Values::Flag(true))])?;
-        Ok(self.keep(made))
+        let descriptor = tensor_with(self.api, FLOAT, &one, uid, 4, &[(908, Values::Flag(true))])?;
+        Ok(self.add_tensor(descriptor))
     }
 
     /// A tensor that is never in memory.
-    pub(super) fn inner(&mut self, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
-        let name = FIRST_INNER + self.tensors.len() as i64;
-        let made = tensor(self.api, element, layout, name, ALIGNMENT, &[(907, Values::Flag(true))])?;
-        Ok(self.keep(made))
+    pub(super) fn virtual_tensor(&mut self, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
+        let uid = FIRST_VIRTUAL + self.tensors.len() as i64;
+        let descriptor = tensor_with(self.api, element, layout, uid, ALIGNMENT, &[(907, Values::Flag(true))])?;
+        Ok(self.add_tensor(descriptor))
     }
 
-    fn keep(&mut self, tensor: Descriptor) -> Node {
+    fn add_tensor(&mut self, tensor: Descriptor) -> Node {
         self.tensors.push(tensor);
         Node(self.tensors.len() - 1)
     }
@@ -118,8 +118,8 @@ impl GraphBuilder {
         out: Node,
     ) -> Result<Node, Refusal> {
         let setting = Descriptor::new(self.api, POINTWISE)?;
-        setting.set(0, &Values::Choice(POINTWISE_MODE, mode))?;
-        setting.set(1, &Values::Choice(DATA_TYPE, computing))?;
+        setting.set(0, &Values::Enum(POINTWISE_MODE, mode))?;
+        setting.set(1, &Values::Enum(DATA_TYPE, computing))?;
         if !axis.is_empty() {
             setting.set(9, &Values::Integers(axis))?;
         }
@@ -131,25 +131,25 @@ impl GraphBuilder {
 
     /// `x` up to the diagonal of its last two dimensions, and `above` beyond it.
     pub(super) fn lower_triangle(&mut self, x: Node, above: Node, layout: &Layout4) -> Result<Node, Refusal> {
-        let [row, column] = [self.inner(INT32, layout)?, self.inner(INT32, layout)?];
+        let [row, column] = [self.virtual_tensor(INT32, layout)?, self.virtual_tensor(INT32, layout)?];
         self.pointwise_in(INT32, INDEX, &[2], x, &[], row)?;
         self.pointwise_in(INT32, INDEX, &[3], x, &[], column)?;
-        let is_below = self.inner(BOOLEAN, layout)?;
+        let is_below = self.virtual_tensor(BOOLEAN, layout)?;
         self.pointwise_in(BOOLEAN, GREATER_OR_EQUAL, &[], row, &[column], is_below)?;
-        let out = self.inner(FLOAT, layout)?;
+        let out = self.virtual_tensor(FLOAT, layout)?;
         self.pointwise(SELECT, x, &[above, is_below], out)
     }
 
     /// The matrix product of the last two dimensions, summed in `f32`.
     pub(super) fn product(&mut self, a: Node, b: Node, out: Node) -> Result<Node, Refusal> {
-        let setting = Descriptor::with(self.api, PRODUCT, &[(1500, Values::Choice(DATA_TYPE, FLOAT))])?;
+        let setting = Descriptor::with(self.api, PRODUCT, &[(1500, Values::Enum(DATA_TYPE, FLOAT))])?;
         self.operation(OPERATION_PRODUCT, Some((1523, setting)), &[(1520, a), (1521, b), (1522, out)])?;
         Ok(out)
     }
 
     /// Reduces `x` over the dimensions in which `out` has size 1.
     pub(super) fn reduction(&mut self, mode: c_int, x: Node, out: Node) -> Result<Node, Refusal> {
-        let settings = [(1600, Values::Choice(REDUCTION_MODE, mode)), (1601, Values::Choice(DATA_TYPE, FLOAT))];
+        let settings = [(1600, Values::Enum(REDUCTION_MODE, mode)), (1601, Values::Enum(DATA_TYPE, FLOAT))];
         let setting = Descriptor::with(self.api, REDUCTION, &settings)?;
         self.operation(OPERATION_REDUCTION, Some((1612, setting)), &[(1610, x), (1611, out)])?;
         Ok(out)
@@ -179,9 +179,9 @@ impl GraphBuilder {
         Ok(())
     }
 
-    pub(super) fn finish(self, library: *mut c_void) -> Result<Parts, Refusal> {
+    pub(super) fn finish(self, library: *mut c_void) -> Result<OperationGraph, Refusal> {
         let GraphBuilder { api, mut tensors, settings, operations } = self;
         tensors.extend(settings);
-        Parts::new(api, library, operations, tensors)
+        OperationGraph::new(api, library, operations, tensors)
     }
 }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// How often a plan is timed. The shortest time counts.
-const TIMES: usize = 3;
+const REPETITIONS: usize = 3;
 
 impl Dnn {
     /// The fastest plan, from the cache or measured now. The measurement computes the result with each plan in turn.
@@ -21,8 +21,8 @@ impl Dnn {
         let cache = UserCache::of_user("plans", "PAGELOCK_PLAN_CACHE")?;
         let device = self.device.properties();
         let name = hash([&device.name[..], &format!("cuDNN {}", self.version), &format!("{key:?}")]);
-        let kept = cache.read(&name, 8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
-        if let Some(plan) = kept.and_then(|kept| self.plans_of(key, Some(kept as usize)).ok()?.pop()) {
+        let cached = cache.read(&name, 8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
+        if let Some(plan) = cached.and_then(|cached| self.plans_of(key, Some(cached as usize)).ok()?.pop()) {
             return Ok(Ok(plan.1));
         }
         let plans = match self.plans_of(key, None) {
@@ -59,7 +59,7 @@ impl Dnn {
             },
         };
         let mut least = f64::INFINITY;
-        for time in 0..=TIMES {
+        for time in 0..=REPETITIONS {
             let start = stream.record_timed()?;
             if self.run(stream, plan, scratch.as_ref(), call)?.is_err() {
                 return Ok(None);

@@ -15,21 +15,20 @@ mod measure;
 mod plan;
 
 use std::{
-    collections::HashMap,
     ffi::{c_int, c_void},
     fmt,
     sync::{Arc, OnceLock},
 };
 
-use self::plan::{Asked, Key, Plan};
+use self::plan::{Key, Operation, Plan};
 pub use self::{
     attention::{Attention, AttentionGrads},
     convolution::{Convolution, ConvolutionKind},
 };
 use super::{
     DataType,
-    load::{Wanted, functions},
-    work::{self, Handle, Refusal},
+    load::{LibrarySpec, functions},
+    work::{self, Handle, PlanCache, Refusal},
 };
 use crate::{
     buffer::DeviceBuffer,
@@ -41,12 +40,13 @@ use crate::{
 
 const LIBRARY: &str = "cuDNN";
 
-const WANTED: Wanted = Wanted {
+const SPEC: LibrarySpec = LibrarySpec {
     name: LIBRARY,
     files: &["libcudnn.so.9", "libcudnn.so"],
     variable: "PAGELOCK_CUDNN",
-    in_packages: &["nvidia/cudnn/lib"],
+    package_folders: &["nvidia/cudnn/lib"],
     install: "install cuDNN 9 or `pip install nvidia-cudnn-cu13`",
+    dependencies: &[],
 };
 
 functions! {
@@ -66,8 +66,8 @@ fn api() -> Result<&'static (Api, usize), LibraryAbsence> {
     static API: OnceLock<Result<(Api, usize), LibraryAbsence>> = OnceLock::new();
     let load = || {
         // Parts of cuDNN use these libraries, and find them if they are loaded. cuDNN also works without them.
-        let _ = (crate::kernel::compiler_version(), super::blas::is_there());
-        let library = WANTED.open()?;
+        let _ = (crate::kernel::compiler_version(), super::blas::is_available());
+        let (library, _) = SPEC.open()?;
         let api = Api::load(&library)?;
         // SAFETY: the library's header declares the function with these types.
         let version = unsafe { library.get::<unsafe extern "C" fn() -> usize>(b"cudnnGetVersion\0") };
@@ -109,7 +109,7 @@ pub struct Dnn {
     api: &'static Api,
     version: usize,
     handle: Mutex<Handle>, // guards the library's handle, which is not thread-safe
-    plans: Mutex<HashMap<Key, Result<Arc<Mutex<Plan>>, Refusal>>>, // guards the cached plans
+    plans: PlanCache<Key, Plan>,
 }
 
 impl Dnn {
@@ -128,17 +128,22 @@ impl Dnn {
                 api,
                 version: *version,
                 handle: Mutex::new(Handle::new(handle)),
-                plans: Mutex::new(HashMap::new()),
+                plans: PlanCache::new(),
             }),
             status => Err(LibraryAbsence::NotStarted { library: LIBRARY, status }.into()),
         }
     }
 
     /// Queues an operation, with scratch memory.
-    fn compute(&self, stream: &Stream, asked: Asked, call: &Call<'_>) -> Result<()> {
-        let (plan, scratch) = self.plan_and_scratch(stream, asked, call)?;
-        let done = self.run(stream, &lock(&plan), scratch.as_ref(), call)?;
-        done.map_err(|status| refused(&asked, "cudnnBackendExecute", status))
+    fn compute(&self, stream: &Stream, operation: Operation, call: &Call<'_>) -> Result<()> {
+        let key = |scratch_bytes| Key { operation, scratch_bytes };
+        let plan = self.plan(stream, key(operation.max_scratch_bytes()), call)?;
+        let scratch_bytes = lock(&plan).scratch_bytes();
+        let (plan, scratch) = work::with_scratch(stream, plan, scratch_bytes, |shortage| {
+            self.plan(stream, key(0), call).map_err(|_| shortage)
+        })?;
+        let result = self.run(stream, &lock(&plan), scratch.as_ref(), call)?;
+        result.map_err(|status| refused(&operation, "cudnnBackendExecute", status))
     }
 
     /// Queues the work of a plan. The inner error is the library's status if its call fails.
@@ -153,59 +158,33 @@ impl Dnn {
         let accesses: Vec<Access<'_>> = call.accesses.iter().copied().chain(scratch_access).collect();
         let scratch = scratch.map_or(0, |scratch| scratch.address().0);
         let handle = lock(&self.handle);
-        work::queue(stream, &accesses, |stream| {
+        work::enqueue(stream, &accesses, |stream| {
             // SAFETY: the library's handle, which is locked, and a stream of its device.
             match unsafe { (self.api.set_stream)(handle.get(), stream) } {
                 // SAFETY: the addresses are those of the tensors that the plan's graph describes (checked by the
-                // caller), with the alignments of the plan; `queue` orders the buffers.
+                // caller), with the alignments of the plan; `enqueue` orders the buffers.
                 0 => unsafe { plan.run(handle.get(), call.tensors, scratch) },
                 status => status,
             }
         })
     }
 
-    /// The plan of the operation, and its scratch memory. If the memory cannot be allocated, a plan that needs none.
-    fn plan_and_scratch(
-        &self,
-        stream: &Stream,
-        asked: Asked,
-        call: &Call<'_>,
-    ) -> Result<(Arc<Mutex<Plan>>, Option<DeviceBuffer<u8>>)> {
-        let key = |scratch_bytes| Key { asked, scratch_bytes };
-        let plan = self.plan(stream, key(asked.most_scratch_bytes()), call)?;
-        let scratch_bytes = lock(&plan).scratch_bytes();
-        if scratch_bytes == 0 {
-            return Ok((plan, None));
-        }
-        match stream.allocate::<u8>(scratch_bytes) {
-            Ok(scratch) => Ok((plan, Some(scratch))),
-            Err(shortage @ (Error::OutOfMemory { .. } | Error::Memory(_))) => {
-                self.plan(stream, key(0), call).map(|plan| (plan, None)).map_err(|_| shortage)
-            }
-            Err(other) => Err(other),
-        }
-    }
-
     fn plan(&self, stream: &Stream, mut key: Key, call: &Call<'_>) -> Result<Arc<Mutex<Plan>>> {
-        if let Some(known) = lock(&self.plans).get(&key) {
-            return known.clone().map_err(|refusal| refused(&key.asked, refusal.call, refusal.status));
+        if stream.core().is_capturing() && !self.plans.contains(&key) {
+            *key.operation.choice_mut() = Choice::First;
         }
-        if stream.core().is_capturing() {
-            *key.asked.choice() = Choice::First;
-        }
-        work::make_current(&self.device, LIBRARY)?;
-        let made = match key.asked.choice() {
-            Choice::First => Plan::first(self.api, lock(&self.handle).get(), &key),
-            Choice::Measured => self.fastest(stream, &key, call)?,
-        };
-        let made = made.map(|plan| Arc::new(Mutex::new(plan)));
-        // Never removed from the cache, since graphs use the kernels that the plan has loaded.
-        let kept = lock(&self.plans).entry(key).or_insert(made).clone();
-        kept.map_err(|refusal| refused(&key.asked, refusal.call, refusal.status))
+        let plan = self.plans.get(key, || {
+            work::make_current(&self.device, LIBRARY)?;
+            match *key.operation.choice_mut() {
+                Choice::First => Ok(Plan::first(self.api, lock(&self.handle).get(), &key)),
+                Choice::Measured => self.fastest(stream, &key, call),
+            }
+        })?;
+        plan.map_err(|Refusal { call, status }| refused(&key.operation, call, status))
     }
 }
 
-/// The arguments of a plan: the names and addresses of its tensors, and its accesses to their buffers.
+/// The arguments of a plan: the UIDs and addresses of its tensors, and its accesses to their buffers.
 struct Call<'a> {
     tensors: &'a [(i64, u64)],
     accesses: &'a [Access<'a>],

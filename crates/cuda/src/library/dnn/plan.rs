@@ -16,7 +16,7 @@ use crate::library::{DataType, Exactness};
 /// A requested operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::large_enum_variant, reason = "a value is copied only once or twice per call")]
-pub(super) enum Asked {
+pub(super) enum Operation {
     /// With the alignments of the addresses of image, weight and result.
     Convolution(Convolution, [u32; 3]),
     Attention(Attention),
@@ -26,7 +26,7 @@ pub(super) enum Asked {
 /// The key of a cached plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    pub(super) asked: Asked,
+    pub(super) operation: Operation,
     /// The most scratch memory.
     pub(super) scratch_bytes: usize,
 }
@@ -64,53 +64,55 @@ pub(super) struct Plan {
     api: &'static Api,
     plan: Descriptor,
     scratch_bytes: usize,
-    _parts: (Arc<Parts>, Descriptor), // the objects of which the plan was made
+    _parts: (Arc<OperationGraph>, Descriptor), // the objects of which the plan was made
 }
 
 /// A graph, and the objects of which it consists.
-pub(super) struct Parts {
-    graph: Descriptor,
+pub(super) struct OperationGraph {
+    descriptor: Descriptor,
     _others: Vec<Descriptor>,
 }
 
-impl Parts {
+impl OperationGraph {
     /// The graph of these operations, which refer to the objects `others`.
     pub(super) fn new(
         api: &'static Api,
         library: *mut c_void,
         operations: Vec<Descriptor>,
         others: Vec<Descriptor>,
-    ) -> Result<Parts, Refusal> {
+    ) -> Result<OperationGraph, Refusal> {
         let all: Vec<&Descriptor> = operations.iter().collect();
         let attributes = [(800, Values::Library(library)), (801, Values::Descriptors(&all))];
-        let graph = Descriptor::with(api, GRAPH, &attributes)?;
-        Ok(Parts { graph, _others: others.into_iter().chain(operations).collect() })
+        let descriptor = Descriptor::with(api, GRAPH, &attributes)?;
+        Ok(OperationGraph { descriptor, _others: others.into_iter().chain(operations).collect() })
     }
 }
 
-impl Asked {
-    pub(super) fn choice(&mut self) -> &mut Choice {
+impl Operation {
+    pub(super) fn choice_mut(&mut self) -> &mut Choice {
         match self {
-            Asked::Convolution(convolution, _) => &mut convolution.choice,
-            Asked::Attention(attention) => &mut attention.choice,
-            Asked::AttentionGrads(grads) => &mut grads.of.choice,
+            Operation::Convolution(convolution, _) => &mut convolution.choice,
+            Operation::Attention(attention) => &mut attention.choice,
+            Operation::AttentionGrads(grads) => &mut grads.of.choice,
         }
     }
 
     /// The most scratch memory that a plan may use. Attention has no limit here, since its gradients are computed in
     /// parts.
-    pub(super) fn most_scratch_bytes(&self) -> usize {
+    pub(super) fn max_scratch_bytes(&self) -> usize {
         match self {
-            Asked::Convolution(..) => 1 << 30,
-            Asked::Attention(_) | Asked::AttentionGrads(_) => usize::MAX,
+            Operation::Convolution(..) => 1 << 30,
+            Operation::Attention(_) | Operation::AttentionGrads(_) => usize::MAX,
         }
     }
 
-    fn graph(&self, api: &'static Api, library: *mut c_void) -> Result<Parts, Refusal> {
+    fn graph(&self, api: &'static Api, library: *mut c_void) -> Result<OperationGraph, Refusal> {
         match self {
-            Asked::Convolution(convolution, alignments) => convolution::graph(api, library, convolution, *alignments),
-            Asked::Attention(attention) => attention::graph(api, library, attention),
-            Asked::AttentionGrads(grads) => attention::graph_of_grads(api, library, grads),
+            Operation::Convolution(convolution, alignments) => {
+                convolution::graph(api, library, convolution, *alignments)
+            }
+            Operation::Attention(attention) => attention::graph(api, library, attention),
+            Operation::AttentionGrads(grads) => attention::graph_of_grads(api, library, grads),
         }
     }
 
@@ -118,22 +120,22 @@ impl Asked {
     /// requested.
     fn refused_notes(&self) -> &'static [c_int] {
         match self {
-            Asked::Convolution(Convolution { data_type: DataType::F32, exactness, .. }, _) => match exactness {
+            Operation::Convolution(Convolution { data_type: DataType::F32, exactness, .. }, _) => match exactness {
                 Exactness::Exact => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS, TENSOR_CORE],
                 Exactness::Tf32 | Exactness::Bf16 => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS],
             },
-            Asked::AttentionGrads(AttentionGrads { is_deterministic: false, .. }) => &[],
+            Operation::AttentionGrads(AttentionGrads { is_deterministic: false, .. }) => &[],
             _ => &[NONDETERMINISTIC],
         }
     }
 }
 
-impl fmt::Display for Asked {
+impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Asked::Convolution(convolution, _) => convolution.fmt(f),
-            Asked::Attention(attention) => attention.fmt(f),
-            Asked::AttentionGrads(grads) => write!(f, "gradients of {}", grads.of),
+            Operation::Convolution(convolution, _) => convolution.fmt(f),
+            Operation::Attention(attention) => attention.fmt(f),
+            Operation::AttentionGrads(grads) => write!(f, "gradients of {}", grads.of),
         }
     }
 }
@@ -151,20 +153,20 @@ impl Plan {
         key: &'a Key,
         wanted: impl Fn(usize) -> bool + 'a,
     ) -> Result<impl Iterator<Item = (usize, Plan)> + 'a, Refusal> {
-        let parts = Arc::new(key.asked.graph(api, library)?);
+        let graph = Arc::new(key.operation.graph(api, library)?);
         let of_mode = {
-            let parts = parts.clone();
-            move |mode| proposals(api, &parts.graph, mode).unwrap_or_default()
+            let graph = graph.clone();
+            move |mode| proposals(api, &graph.descriptor, mode).unwrap_or_default()
         };
         let configurations = [BY_SPEED, FOR_EVERYTHING].into_iter().flat_map(of_mode).enumerate();
         let plan = move |(number, configuration): (usize, Descriptor)| {
-            if !wanted(number) || !is_acceptable(&configuration, &key.asked).unwrap_or(false) {
+            if !wanted(number) || !is_acceptable(&configuration, &key.operation).unwrap_or(false) {
                 return None;
             }
             let attributes = [(400, Values::Library(library)), (401, Values::Descriptors(&[&configuration]))];
             let plan = Descriptor::with(api, PLAN, &attributes).ok()?;
             let scratch_bytes = plan.integer(402).ok()?.max(0) as usize;
-            let plan = Plan { api, plan, scratch_bytes, _parts: (parts.clone(), configuration) };
+            let plan = Plan { api, plan, scratch_bytes, _parts: (graph.clone(), configuration) };
             (scratch_bytes <= key.scratch_bytes).then_some((number, plan))
         };
         Ok(configurations.filter_map(plan))
@@ -174,17 +176,17 @@ impl Plan {
         self.scratch_bytes
     }
 
-    /// Queues the plan's work for the tensors with these names and addresses, on the stream that was set. Returns the
+    /// Queues the plan's work for the tensors with these UIDs and addresses, on the stream that was set. Returns the
     /// library's status.
     ///
     /// # Safety
     /// The addresses are those of the graph's tensors, and there is scratch memory of the plan's size. The device is
     /// current, no other thread uses the handle, and the stream's work may use all of this memory.
     pub(super) unsafe fn run(&self, library: *mut c_void, tensors: &[(i64, u64)], scratch: u64) -> c_int {
-        let (names, addresses): (Vec<i64>, Vec<u64>) = tensors.iter().copied().unzip();
+        let (uids, addresses): (Vec<i64>, Vec<u64>) = tensors.iter().copied().unzip();
         let attributes = [
             (1001, Values::Addresses(&addresses)),
-            (1000, Values::Integers(&names)),
+            (1000, Values::Integers(&uids)),
             (1003, Values::Addresses(&[scratch])),
         ];
         match Descriptor::with(self.api, PACK, &attributes) {
@@ -205,32 +207,32 @@ pub(super) fn code(data_type: DataType) -> c_int {
     }
 }
 
-/// A tensor whose address each call passes by this name.
-pub(super) fn given(
+/// A tensor whose address each call passes by this UID.
+pub(super) fn device_tensor(
     api: &'static Api,
     data_type: c_int,
     layout: &Layout4,
-    name: i64,
+    uid: i64,
     alignment: u32,
 ) -> Result<Descriptor, Refusal> {
-    tensor(api, data_type, layout, name, alignment, &[])
+    tensor_with(api, data_type, layout, uid, alignment, &[])
 }
 
 /// A tensor with additional attributes.
-pub(super) fn tensor(
+pub(super) fn tensor_with(
     api: &'static Api,
     data_type: c_int,
     layout: &Layout4,
-    name: i64,
+    uid: i64,
     alignment: u32,
     flags: &[(c_int, Values<'_>)],
 ) -> Result<Descriptor, Refusal> {
     let [sizes, strides] = [layout.sizes, layout.strides].map(|sizes| sizes.map(|size| size as i64));
     let tensor = Descriptor::new(api, TENSOR)?;
-    tensor.set(901, &Values::Choice(DATA_TYPE, data_type))?;
+    tensor.set(901, &Values::Enum(DATA_TYPE, data_type))?;
     tensor.set(902, &Values::Integers(&sizes))?;
     tensor.set(903, &Values::Integers(&strides))?;
-    tensor.set(906, &Values::Integers(&[name]))?;
+    tensor.set(906, &Values::Integers(&[uid]))?;
     tensor.set(900, &Values::Integers(&[i64::from(alignment)]))?;
     flags.iter().try_for_each(|(name, values)| tensor.set(*name, values))?;
     tensor.finalized()
@@ -238,7 +240,7 @@ pub(super) fn tensor(
 
 /// The configurations that the library proposes for a graph, the best first.
 fn proposals(api: &'static Api, graph: &Descriptor, mode: c_int) -> Result<Vec<Descriptor>, Refusal> {
-    let attributes = [(201, Values::Descriptors(&[graph])), (200, Values::Choice(HEURISTIC_MODE, mode))];
+    let attributes = [(201, Values::Descriptors(&[graph])), (200, Values::Enum(HEURISTIC_MODE, mode))];
     match Descriptor::with(api, HEURISTIC, &attributes) {
         Ok(heuristic) => heuristic.descriptors(202, CONFIGURATION, MAX_PROPOSALS),
         Err(_) => Ok(Vec::new()),
@@ -246,9 +248,9 @@ fn proposals(api: &'static Api, graph: &Descriptor, mode: c_int) -> Result<Vec<D
 }
 
 /// Whether the configuration has the requested precision and determinism.
-fn is_acceptable(configuration: &Descriptor, asked: &Asked) -> Result<bool, Refusal> {
+fn is_acceptable(configuration: &Descriptor, operation: &Operation) -> Result<bool, Refusal> {
     let engines = configuration.descriptors(300, ENGINE, 1)?;
     let Some(engine) = engines.first() else { return Ok(false) };
-    let notes = engine.choices(1303, NOTE)?;
-    Ok(!notes.iter().any(|note| asked.refused_notes().contains(note)))
+    let notes = engine.enums(1303, NOTE)?;
+    Ok(!notes.iter().any(|note| operation.refused_notes().contains(note)))
 }

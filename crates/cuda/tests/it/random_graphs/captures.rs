@@ -10,12 +10,12 @@ use super::{
 /// A recording of which no graph is made yet.
 pub(super) struct Pending {
     recording: Recording,
-    taken: Taken,
+    captured: Captured,
 }
 
 /// What was captured.
 #[derive(Default)]
-struct Taken {
+struct Captured {
     acts: Vec<Act>,
     uses: Vec<u64>, // ids of the slots
     has_own: bool,  // whether it uses a buffer that is dropped
@@ -37,25 +37,25 @@ const MAX_GRAPHS: usize = 4;
 
 impl World {
     pub(super) fn record(&mut self) -> Result<()> {
-        let (device, mut taken) = (self.device.clone(), Taken::default());
+        let (device, mut captured) = (self.device.clone(), Captured::default());
         self.depth += 1;
-        let recording = device.capture(|stream| self.take_down(stream, &mut taken));
+        let recording = device.capture(|stream| self.capture_work(stream, &mut captured));
         self.depth -= 1;
         let recording = recording?;
         if self.pending.len() >= MAX_PENDING {
             self.drop_recording()?;
         }
-        self.pending.push(Pending { recording, taken });
+        self.pending.push(Pending { recording, captured });
         Ok(())
     }
 
-    fn take_down(&mut self, stream: &Stream, taken: &mut Taken) -> Result<()> {
+    fn capture_work(&mut self, stream: &Stream, captured: &mut Captured) -> Result<()> {
         for _ in 0..1 + self.dice.below(5) {
             match self.dice.below(12) {
-                0..4 => self.take_down_fill(stream, taken)?,
-                4..8 => self.take_down_copy(stream, taken)?,
-                8 => self.take_down_own(stream, taken)?,
-                9 => self.take_down_own_that_stays(stream, taken)?,
+                0..4 => self.capture_fill(stream, captured)?,
+                4..8 => self.capture_copy(stream, captured)?,
+                8 => self.capture_own(stream, captured)?,
+                9 => self.capture_own_that_stays(stream, captured)?,
                 10 if self.depth < 3 => self.record()?,
                 _ if self.depth < 3 => self.step(),
                 _ => {}
@@ -64,50 +64,50 @@ impl World {
         Ok(())
     }
 
-    fn take_down_fill(&mut self, stream: &Stream, taken: &mut Taken) -> Result<()> {
+    fn capture_fill(&mut self, stream: &Stream, captured: &mut Captured) -> Result<()> {
         let Some(at) = self.dice.at(&self.slots) else { return Ok(()) };
         let value = self.dice.byte();
         let slot = &mut self.slots[at];
         let range = self.dice.range(slot.buffer.len());
-        taken.uses(slot);
+        captured.uses(slot);
         stream.fill(slot.buffer.slice_mut(range.clone())?, value)?;
-        taken.acts.push(Act::Fill { to: slot.span.part(range), value });
+        captured.acts.push(Act::Fill { to: slot.span.part(range), value });
         Ok(())
     }
 
-    fn take_down_copy(&mut self, stream: &Stream, taken: &mut Taken) -> Result<()> {
+    fn capture_copy(&mut self, stream: &Stream, captured: &mut Captured) -> Result<()> {
         let Some(pair) = self.dice.two(&self.slots) else { return Ok(()) };
         let Ok([from, to]) = self.slots.get_disjoint_mut(pair) else { return Ok(()) };
         let len = 1 + self.dice.below(from.buffer.len().min(to.buffer.len()));
-        [&mut *from, &mut *to].into_iter().for_each(|slot| taken.uses(slot));
+        [&mut *from, &mut *to].into_iter().for_each(|slot| captured.uses(slot));
         stream.copy(from.buffer.slice(..len)?, to.buffer.slice_mut(..len)?)?;
-        taken.acts.push(Act::Copy { from: from.span.part(0..len), to: to.span.part(0..len) });
+        captured.acts.push(Act::Copy { from: from.span.part(0..len), to: to.span.part(0..len) });
         Ok(())
     }
 
     /// Copies through a buffer that is dropped before the capture ends.
-    fn take_down_own(&mut self, stream: &Stream, taken: &mut Taken) -> Result<()> {
+    fn capture_own(&mut self, stream: &Stream, captured: &mut Captured) -> Result<()> {
         let Some(pair) = self.dice.two(&self.slots) else { return Ok(()) };
         let Ok([from, to]) = self.slots.get_disjoint_mut(pair) else { return Ok(()) };
         let len = 1 + self.dice.below(from.buffer.len().min(to.buffer.len()));
         let (mut between, span) = (stream.allocate(len)?, Span::unknown(len));
-        [&mut *from, &mut *to].into_iter().for_each(|slot| taken.uses(slot));
-        taken.has_own = true;
+        [&mut *from, &mut *to].into_iter().for_each(|slot| captured.uses(slot));
+        captured.has_own = true;
         stream.copy(from.buffer.slice(..len)?, &mut between)?;
         stream.copy(&between, to.buffer.slice_mut(..len)?)?;
-        taken.acts.push(Act::Copy { from: from.span.part(0..len), to: span.clone() });
-        taken.acts.push(Act::Copy { from: span, to: to.span.part(0..len) });
+        captured.acts.push(Act::Copy { from: from.span.part(0..len), to: span.clone() });
+        captured.acts.push(Act::Copy { from: span, to: to.span.part(0..len) });
         Ok(())
     }
 
     /// Fills a buffer that outlives the capture.
-    fn take_down_own_that_stays(&mut self, stream: &Stream, taken: &mut Taken) -> Result<()> {
+    fn capture_own_that_stays(&mut self, stream: &Stream, captured: &mut Captured) -> Result<()> {
         let (len, value) = (1 + self.dice.below(100), self.dice.byte());
         let (mut buffer, span) = (stream.allocate(len)?, Span::unknown(len));
         stream.fill(&mut buffer, value)?;
-        taken.acts.push(Act::Fill { to: span.clone(), value });
+        captured.acts.push(Act::Fill { to: span.clone(), value });
         self.add_slot(buffer, span, None);
-        self.slots.last_mut().into_iter().for_each(|slot| taken.uses(slot));
+        self.slots.last_mut().into_iter().for_each(|slot| captured.uses(slot));
         Ok(())
     }
 
@@ -122,17 +122,17 @@ impl World {
     }
 
     pub(super) fn share(&mut self) -> Result<()> {
-        let Some(Pending { recording, taken }) = self.take_pending() else { return Ok(()) };
+        let Some(Pending { recording, captured }) = self.take_pending() else { return Ok(()) };
         let graph = Kind::Shared(recording.shared()?);
-        self.add_graph(Replay { graph, ways: vec![taken.acts] })
+        self.add_graph(Replay { graph, ways: vec![captured.acts] })
     }
 
     /// Makes a graph of a recording and those of its buffers that still exist, and perhaps of another buffer.
     pub(super) fn give(&mut self) -> Result<()> {
-        let Some(Pending { recording, taken }) = self.take_pending() else { return Ok(()) };
-        let is_used = |slot: &Slot| taken.uses.contains(&slot.id);
+        let Some(Pending { recording, captured }) = self.take_pending() else { return Ok(()) };
+        let is_used = |slot: &Slot| captured.uses.contains(&slot.id);
         let used = self.slots.iter().filter(|slot| is_used(slot)).count();
-        let is_all = used == taken.uses.len() && !taken.has_own;
+        let is_all = used == captured.uses.len() && !captured.has_own;
         let other = self.dice.at(&self.slots).map(|at| self.slots[at].id).filter(|_| self.dice.one_in(3));
         let given: Vec<_> = self.slots.extract_if(.., |slot| is_used(slot) || Some(slot.id) == other).collect();
         let (mut buffers, mut ids, mut spans) = (Vec::new(), Vec::new(), Vec::new());
@@ -144,7 +144,7 @@ impl World {
         match recording.with(buffers) {
             Ok(graph) => {
                 assert!(is_all, "a graph does not own all that it uses");
-                self.add_graph(Replay { graph: Kind::Owned { graph, ids, spans }, ways: vec![taken.acts] })
+                self.add_graph(Replay { graph: Kind::Owned { graph, ids, spans }, ways: vec![captured.acts] })
             }
             Err(Error::NotOwned { used, given }) => {
                 assert!(!is_all, "a recording was given all that it uses: {used}, of which it knows {given}");
@@ -205,7 +205,7 @@ impl World {
         let recording = device.capture(|stream| {
             let mut views = graph.views_mut();
             copies.iter().try_for_each(|&copies| {
-                acts.push(take_down_again(stream, &mut views, spans, dice, copies)?);
+                acts.push(capture_again(stream, &mut views, spans, dice, copies)?);
                 Ok(())
             })
         })?;
@@ -249,7 +249,7 @@ impl World {
     }
 }
 
-impl Taken {
+impl Captured {
     fn uses(&mut self, slot: &mut Slot) {
         slot.was_captured = true;
         if !self.uses.contains(&slot.id) {
@@ -259,7 +259,7 @@ impl Taken {
 }
 
 /// A fill or a copy of a graph's buffers.
-fn take_down_again(
+fn capture_again(
     stream: &Stream,
     views: &mut [DeviceViewMut<'_, u8>],
     spans: &[Span],

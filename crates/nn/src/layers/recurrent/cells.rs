@@ -1,10 +1,10 @@
 //! [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: one step of a recurrent layer, for loops written by hand.
 
-use super::RNNNonlinearity;
+use super::{RNNNonlinearity, uniform_parameter};
 use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::layers::{debug_is_display, python};
 use crate::parameter::charged;
-use crate::{Module, Parameter, init, module_scope};
+use crate::{Module, Parameter, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
 
 /// `cell! { docs; Name, |cell| kind, number of gates }`
@@ -80,29 +80,25 @@ fn parameters(cell: &str, [inputs, hidden]: [usize; 2], gates: usize, generator:
     if hidden == 0 {
         return Err(wrong_argument(cell, "hidden_size", hidden, "at least 1"));
     }
-    let (rows, bound) = (gates * hidden, 1.0 / (hidden as f64).sqrt());
+    let rows = gates * hidden;
     let _charged = charged();
-    let new = |shape: &[usize]| -> Result<Parameter> {
-        let parameter = Tensor::zeros(shape)?;
-        init::uniform_(&parameter, -bound, bound, generator)?;
-        Ok(Parameter::new(parameter))
-    };
+    let new = |shape: &[usize]| uniform_parameter(shape, hidden, generator);
     Ok([new(&[rows, inputs])?, new(&[rows, hidden])?, new(&[rows])?, new(&[rows])?])
 }
 
 /// One step of a batch, or of one sample without the batch dimension.
-fn step(cell: &str, layer: &RecurrentLayer<'_>, given: [Option<&Tensor>; 3]) -> Result<(Tensor, Option<Tensor>)> {
-    let [Some(input), ..] = given else { unreachable!("there is an input") };
-    let is_one = input.rank() == 1;
-    if !is_one && input.rank() != 2 {
+fn step(cell: &str, layer: &RecurrentLayer<'_>, inputs: [Option<&Tensor>; 3]) -> Result<(Tensor, Option<Tensor>)> {
+    let [Some(input), ..] = inputs else { unreachable!("there is an input") };
+    let unbatched = input.rank() == 1;
+    if !unbatched && input.rank() != 2 {
         return Err(wrong_shape(cell, "the input", input.shape(), "it must be [batch, input_size], or [input_size]"));
     }
     let batched =
-        |tensor: Option<&Tensor>| tensor.map(|tensor| if is_one { tensor.unsqueeze(0) } else { Ok(tensor.clone()) });
-    let [x, h, c] = given.map(|tensor| batched(tensor).transpose());
+        |tensor: Option<&Tensor>| tensor.map(|tensor| if unbatched { tensor.unsqueeze(0) } else { Ok(tensor.clone()) });
+    let [x, h, c] = inputs.map(|tensor| batched(tensor).transpose());
     let (Some(x), h, c) = (x?, h?, c?) else { unreachable!("there is an input") };
     let (h, c) = layer.run(&x, &Steps::even(1, x.shape()[0]), h.as_ref(), c.as_ref())?;
-    if is_one { Ok((h.squeeze(0)?, c.map(|c| c.squeeze(0)).transpose()?)) } else { Ok((h, c)) }
+    if unbatched { Ok((h.squeeze(0)?, c.map(|c| c.squeeze(0)).transpose()?)) } else { Ok((h, c)) }
 }
 
 macro_rules! one_state {

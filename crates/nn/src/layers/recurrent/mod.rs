@@ -98,6 +98,13 @@ impl RNNOptions {
     }
 }
 
+/// A parameter with numbers that are uniform in ±1 / √hidden.
+fn uniform_parameter(shape: &[usize], hidden: usize, generator: &Generator) -> Result<Parameter> {
+    let (parameter, bound) = (Tensor::zeros(shape)?, 1.0 / (hidden as f64).sqrt());
+    init::uniform_(&parameter, -bound, bound, generator)?;
+    Ok(Parameter::new(parameter))
+}
+
 /// The parameters of one layer in one direction.
 struct Direction {
     weight_ih: Parameter,
@@ -116,13 +123,8 @@ impl Direction {
         generator: &Generator,
     ) -> Result<Self> {
         let (rows, out) = (kind.gates() * hidden, if options.proj_size > 0 { options.proj_size } else { hidden });
-        let bound = 1.0 / (hidden as f64).sqrt();
         let _charged = charged();
-        let new = |shape: &[usize]| -> Result<Parameter> {
-            let parameter = Tensor::zeros(shape)?;
-            init::uniform_(&parameter, -bound, bound, generator)?;
-            Ok(Parameter::new(parameter))
-        };
+        let new = |shape: &[usize]| uniform_parameter(shape, hidden, generator);
         let (weight_ih, weight_hh) = (new(&[rows, inputs])?, new(&[rows, out])?);
         let bias = if options.bias { Some([new(&[rows])?, new(&[rows])?]) } else { None };
         let weight_hr = if options.proj_size > 0 { Some(new(&[out, hidden])?) } else { None };
@@ -227,13 +229,13 @@ impl Layers {
             (dropout != 0.0, format!(", dropout={}", number(dropout))),
             (bidirectional, ", bidirectional=True".to_owned()),
         ];
-        parts.iter().filter(|(is_said, _)| *is_said).for_each(|(_, part)| text.push_str(part));
+        parts.iter().filter(|(is_shown, _)| *is_shown).for_each(|(_, part)| text.push_str(part));
         text
     }
 
     /// Runs the rows of all steps through all layers. States are `[layers · directions, batch, ..]`. `packed` knows
     /// the last row of each sequence.
-    fn rows(
+    fn run_rows(
         &self,
         x: &Tensor,
         steps: &Steps,
@@ -244,7 +246,7 @@ impl Layers {
         let last_rows = packed.map(PackedSequence::last_rows);
         let last = |all: &Tensor, reverse: bool| match &last_rows {
             _ if reverse => all.narrow(0, 0, steps.batch()),
-            Some(places) => rnn::rows(all, 0, places),
+            Some(indices) => rnn::rows(all, 0, indices),
             None => all.narrow(0, steps.rows() - steps.batch(), steps.batch()),
         };
         let (mut x, mut last_h, mut last_c) = (x.clone(), Vec::new(), Vec::new());
@@ -252,18 +254,21 @@ impl Layers {
             if layer > 0 && self.options.dropout > 0.0 {
                 x = functional::dropout(&x, self.options.dropout, self.mode.is_training(), default_generator())?;
             }
-            let mut sides = Vec::with_capacity(per_layer);
+            let mut outputs = Vec::with_capacity(per_layer);
             for (side, direction) in directions.iter().enumerate() {
-                let first = |state: Option<&Tensor>| {
+                let initial = |state: Option<&Tensor>| {
                     state.map(|all| all.select(0, (layer * per_layer + side) as isize)).transpose()
                 };
-                let (h0, c0) = (first(states[0])?, first(states[1])?);
+                let (h0, c0) = (initial(states[0])?, initial(states[1])?);
                 let (h, c) = direction.layer(self.kind, side == 1).run(&x, steps, h0.as_ref(), c0.as_ref())?;
                 last_h.push(last(&h, side == 1)?);
                 last_c.extend(c.map(|c| last(&c, side == 1)).transpose()?);
-                sides.push(h);
+                outputs.push(h);
             }
-            x = if let [one] = &sides[..] { one.clone() } else { Tensor::cat(&sides.iter().collect::<Vec<_>>(), 1)? };
+            x = match &outputs[..] {
+                [one] => one.clone(),
+                _ => Tensor::cat(&outputs.iter().collect::<Vec<_>>(), 1)?,
+            };
         }
         let stacked = |all: &[Tensor]| Tensor::stack(&all.iter().collect::<Vec<_>>(), 0);
         Ok((x, stacked(&last_h)?, if last_c.is_empty() { None } else { Some(stacked(&last_c)?) }))
@@ -295,19 +300,19 @@ impl Layers {
             3 => x.clone(),
             _ => return Err(wrong_shape(name, "the input", x.shape(), "it must have 2 dimensions, or 3 with a batch")),
         };
-        let (is_one, sizes) = (x.rank() == 2, [by_step.shape()[0], by_step.shape()[1]]);
+        let (unbatched, sizes) = (x.rank() == 2, [by_step.shape()[0], by_step.shape()[1]]);
         if by_step.shape()[2] != self.sizes[0] {
             return Err(wrong_shape(name, "the input", x.shape(), &format!("its last size must be {}", self.sizes[0])));
         }
-        self.check_state(states, (!is_one).then_some(sizes[1]))?;
-        let of_batch =
-            |state: Option<&Tensor>| state.map(|state| if is_one { state.unsqueeze(1) } else { Ok(state.clone()) });
-        let [h0, c0] = states.map(|state| of_batch(state).transpose());
+        self.check_state(states, (!unbatched).then_some(sizes[1]))?;
+        let batched =
+            |state: Option<&Tensor>| state.map(|state| if unbatched { state.unsqueeze(1) } else { Ok(state.clone()) });
+        let [h0, c0] = states.map(|state| batched(state).transpose());
         let (h0, c0) = (h0?, c0?);
         let steps = Steps::even(sizes[0], sizes[1]);
-        let (y, h, c) = self.rows(&by_step.flatten(0, 1)?, &steps, [h0.as_ref(), c0.as_ref()], None)?;
+        let (y, h, c) = self.run_rows(&by_step.flatten(0, 1)?, &steps, [h0.as_ref(), c0.as_ref()], None)?;
         let y = y.unflatten(0, sizes)?;
-        if is_one {
+        if unbatched {
             return Ok((y.squeeze(1)?, h.squeeze(1)?, c.map(|c| c.squeeze(1)).transpose()?));
         }
         Ok((if batch_first { y.transpose(0, 1)? } else { y }, h, c))
@@ -327,9 +332,10 @@ impl Layers {
                 .transpose()
         };
         let (h0, c0) = (sorted(states[0])?, sorted(states[1])?);
-        let (y, h, c) = self.rows(x.data(), &steps, [h0.as_ref(), c0.as_ref()], Some(x))?;
-        let back = |state: Tensor| x.unsorted_indices().map_or(Ok(state.clone()), |order| rnn::rows(&state, 1, &order));
-        Ok((x.with_data(y), back(h)?, c.map(back).transpose()?))
+        let (y, h, c) = self.run_rows(x.data(), &steps, [h0.as_ref(), c0.as_ref()], Some(x))?;
+        let unsorted =
+            |state: Tensor| x.unsorted_indices().map_or(Ok(state.clone()), |order| rnn::rows(&state, 1, &order));
+        Ok((x.with_data(y), unsorted(h)?, c.map(unsorted).transpose()?))
     }
 }
 

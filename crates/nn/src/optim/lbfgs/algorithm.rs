@@ -20,7 +20,7 @@ pub(super) struct Point {
 
 impl Point {
     fn is_flat(&self, tolerance: f64) -> Result<bool> {
-        Ok(largest(&self.grad)? <= tolerance)
+        Ok(max_abs(&self.grad)? <= tolerance)
     }
 }
 
@@ -43,9 +43,9 @@ impl Step<'_> {
         let mut n_iter = 0;
         while !is_done && n_iter < settings.max_iter {
             n_iter += 1;
-            let direction = memory.turn(&at, settings.history_size)?;
+            let direction = memory.next_direction(&at, settings.history_size)?;
             let loss_before = at.loss;
-            let start = if memory.n_iter == 1 { self.lr * (1.0 / sum_of_sizes(&at.grad)?).min(1.0) } else { self.lr };
+            let start = if memory.n_iter == 1 { self.lr * (1.0 / l1_norm(&at.grad)?).min(1.0) } else { self.lr };
             memory.t = start;
             let slope = dot(&at.grad, &direction)?;
             if slope > -settings.tolerance_change {
@@ -69,7 +69,7 @@ impl Step<'_> {
             memory.func_evals += n_more;
             is_done = n_evals >= settings.max_eval()
                 || at.is_flat(settings.tolerance_grad)?
-                || largest(&direction)? * memory.t.abs() <= settings.tolerance_change
+                || max_abs(&direction)? * memory.t.abs() <= settings.tolerance_change
                 || (at.loss - loss_before).abs() < settings.tolerance_change;
         }
         Ok(first)
@@ -89,14 +89,14 @@ impl Step<'_> {
 
 impl Memory {
     /// The next direction, from the gradient at this point and from earlier steps.
-    fn turn(&mut self, at: &Point, history_size: u64) -> Result<Tensor> {
+    fn next_direction(&mut self, at: &Point, history_size: u64) -> Result<Tensor> {
         self.n_iter += 1;
         let direction = match (&self.d, &self.prev_flat_grad) {
             (Some(d), Some(before)) => {
                 let change = at.grad.sub(before)?;
                 let step = d.mul_scalar(self.t)?;
-                self.remember(change, step, history_size)?;
-                self.newton(&at.grad)?
+                self.update_history(change, step, history_size)?;
+                self.two_loop_recursion(&at.grad)?
             }
             _ => at.grad.neg()?,
         };
@@ -105,10 +105,10 @@ impl Memory {
     }
 
     /// Adds a step and its change of the gradient to the history, if the curvature along the step is positive.
-    fn remember(&mut self, change: Tensor, step: Tensor, history_size: u64) -> Result<()> {
-        const LEAST: f64 = 1e-10;
-        let along = change.mul(&step)?.sum(..)?;
-        let is_curved = along.item::<f64>()? > LEAST;
+    fn update_history(&mut self, change: Tensor, step: Tensor, history_size: u64) -> Result<()> {
+        const MIN_CURVATURE: f64 = 1e-10;
+        let ys = change.mul(&step)?.sum(..)?;
+        let is_curved = ys.item::<f64>()? > MIN_CURVATURE;
         if !is_curved {
             return Ok(());
         }
@@ -117,8 +117,8 @@ impl Memory {
             self.old_stps.pop_front();
             self.ro.pop_front();
         }
-        self.h_diag = Some(along.div(&change.mul(&change)?.sum(..)?)?);
-        self.ro.push_back(along.reciprocal()?);
+        self.h_diag = Some(ys.div(&change.mul(&change)?.sum(..)?)?);
+        self.ro.push_back(ys.reciprocal()?);
         self.old_dirs.push_back(change);
         self.old_stps.push_back(step);
         Ok(())
@@ -126,7 +126,7 @@ impl Memory {
 
     /// Approximates minus the inverse Hessian times the gradient, by the two-loop recursion. Nothing is read from the
     /// device.
-    fn newton(&self, grad: &Tensor) -> Result<Tensor> {
+    fn two_loop_recursion(&self, grad: &Tensor) -> Result<Tensor> {
         let mut q = grad.neg()?;
         let mut als = Vec::new();
         for ((step, change), ro) in self.old_stps.iter().zip(&self.old_dirs).zip(&self.ro).rev() {
@@ -152,10 +152,10 @@ pub(super) fn dot(a: &Tensor, b: &Tensor) -> Result<f64> {
 }
 
 /// The largest absolute value.
-pub(super) fn largest(vector: &Tensor) -> Result<f64> {
+pub(super) fn max_abs(vector: &Tensor) -> Result<f64> {
     Ok(vector.abs()?.max(..)?.item()?)
 }
 
-fn sum_of_sizes(vector: &Tensor) -> Result<f64> {
+fn l1_norm(vector: &Tensor) -> Result<f64> {
     Ok(vector.abs()?.sum(..)?.item()?)
 }

@@ -6,13 +6,13 @@
 
 use pagelock_tensor::Tensor;
 
-use super::algorithm::{Point, Step, dot, largest};
+use super::algorithm::{Point, Step, dot, max_abs};
 use crate::Result;
 
 /// The loss must fall by at least this share of what the slope predicts.
-const ENOUGH: f64 = 1e-4;
+const SUFFICIENT_DECREASE: f64 = 1e-4;
 /// The slope must become at most this share of the slope at the start.
-const FLAT: f64 = 0.9;
+const CURVATURE: f64 = 0.9;
 
 /// A point along the direction.
 #[derive(Clone)]
@@ -34,12 +34,12 @@ pub(super) struct LineSearch<'a, 'b> {
     from: Tensor, // the parameters at 0
     start: Trial,
     n_iter: u64,
-    most: u64,
+    max_iter: u64,
 }
 
 /// The result of the first phase.
 #[allow(clippy::large_enum_variant, reason = "there is one at a time, on the stack")]
-enum Found {
+enum Bracket {
     Point(Trial),
     Between([Trial; 2]),
 }
@@ -50,19 +50,19 @@ impl<'a, 'b> LineSearch<'a, 'b> {
         direction: &'a Tensor,
         at: &Point,
         slope: f64,
-        most: u64,
+        max_iter: u64,
     ) -> Result<LineSearch<'a, 'b>> {
         let from = step.vectors.values()?;
         let start = Trial { t: 0.0, point: at.clone(), slope };
-        Ok(LineSearch { step, direction, from, start, n_iter: 0, most })
+        Ok(LineSearch { step, direction, from, start, n_iter: 0, max_iter })
     }
 
     /// Returns a point for which the conditions hold, or else the best one found, and the number of evaluations. The
     /// first trial is at `t`. The parameters end where they were.
     pub(super) fn from(mut self, t: f64) -> Result<(Trial, u64)> {
         let found = match self.bracket(t)? {
-            Found::Point(trial) => trial,
-            Found::Between(pair) => self.zoom(pair)?,
+            Bracket::Point(trial) => trial,
+            Bracket::Between(pair) => self.zoom(pair)?,
         };
         Ok((found, self.n_iter + 1))
     }
@@ -76,43 +76,43 @@ impl<'a, 'b> LineSearch<'a, 'b> {
     }
 
     fn is_too_high(&self, trial: &Trial) -> bool {
-        trial.loss() > self.start.loss() + ENOUGH * trial.t * self.start.slope
+        trial.loss() > self.start.loss() + SUFFICIENT_DECREASE * trial.t * self.start.slope
     }
 
     fn is_flat(&self, trial: &Trial) -> bool {
-        trial.slope.abs() <= -FLAT * self.start.slope
+        trial.slope.abs() <= -CURVATURE * self.start.slope
     }
 
-    fn bracket(&mut self, t: f64) -> Result<Found> {
+    fn bracket(&mut self, t: f64) -> Result<Bracket> {
         let (mut before, mut at) = (self.start.clone(), self.trial(t)?);
-        while self.n_iter < self.most {
+        while self.n_iter < self.max_iter {
             if self.is_too_high(&at) || (self.n_iter > 1 && at.loss() >= before.loss()) {
-                return Ok(Found::Between([before, at]));
+                return Ok(Bracket::Between([before, at]));
             }
             if self.is_flat(&at) {
-                return Ok(Found::Point(at));
+                return Ok(Bracket::Point(at));
             }
             if at.slope >= 0.0 {
-                return Ok(Found::Between([before, at]));
+                return Ok(Bracket::Between([before, at]));
             }
-            let next = lowest(&before, &at, [at.t + 0.01 * (at.t - before.t), at.t * 10.0]);
+            let next = cubic_minimum(&before, &at, [at.t + 0.01 * (at.t - before.t), at.t * 10.0]);
             let trial = self.trial(next)?;
             before = std::mem::replace(&mut at, trial);
             self.n_iter += 1;
         }
-        Ok(Found::Between([self.start.clone(), at]))
+        Ok(Bracket::Between([self.start.clone(), at]))
     }
 
     fn zoom(&mut self, mut pair: [Trial; 2]) -> Result<Trial> {
-        let reach = largest(self.direction)?;
+        let d_norm = max_abs(self.direction)?;
         let lower = |pair: &[Trial; 2]| usize::from(pair[0].loss() > pair[1].loss());
         let (mut low, mut was_near_end) = (lower(&pair), false);
-        while self.n_iter < self.most {
+        while self.n_iter < self.max_iter {
             let ends = [pair[0].t.min(pair[1].t), pair[0].t.max(pair[1].t)];
-            if (ends[1] - ends[0]) * reach < self.step.settings.tolerance_change {
+            if (ends[1] - ends[0]) * d_norm < self.step.settings.tolerance_change {
                 break;
             }
-            let t = inside(lowest(&pair[0], &pair[1], ends), ends, &mut was_near_end);
+            let t = safeguard(cubic_minimum(&pair[0], &pair[1], ends), ends, &mut was_near_end);
             let trial = self.trial(t)?;
             self.n_iter += 1;
             if self.is_too_high(&trial) || trial.loss() >= pair[low].loss() {
@@ -135,29 +135,29 @@ impl<'a, 'b> LineSearch<'a, 'b> {
 }
 
 /// `t`, or if it is outside or near an end for the second time in a row, a point a tenth of the interval from that end.
-fn inside(t: f64, [least, most]: [f64; 2], was_near_end: &mut bool) -> f64 {
-    let margin = 0.1 * (most - least);
-    if (most - t).min(t - least) >= margin {
+fn safeguard(t: f64, [min, max]: [f64; 2], was_near_end: &mut bool) -> f64 {
+    let margin = 0.1 * (max - min);
+    if (max - t).min(t - min) >= margin {
         *was_near_end = false;
         return t;
     }
-    if !*was_near_end && t < most && t > least {
+    if !*was_near_end && t < max && t > min {
         *was_near_end = true;
         return t;
     }
     *was_near_end = false;
-    if (t - most).abs() < (t - least).abs() { most - margin } else { least + margin }
+    if (t - max).abs() < (t - min).abs() { max - margin } else { min + margin }
 }
 
 /// The minimum of the cubic through two losses and slopes, clamped to the bounds; their middle if it has no minimum.
-fn lowest(a: &Trial, b: &Trial, [least, most]: [f64; 2]) -> f64 {
+fn cubic_minimum(a: &Trial, b: &Trial, [min, max]: [f64; 2]) -> f64 {
     let d1 = a.slope + b.slope - 3.0 * (a.loss() - b.loss()) / (a.t - b.t);
     let square = d1 * d1 - a.slope * b.slope;
     if square.is_nan() || square < 0.0 {
-        return (least + most) / 2.0;
+        return (min + max) / 2.0;
     }
     let d2 = square.sqrt();
     let (near, far) = if a.t <= b.t { (a, b) } else { (b, a) };
     let t = far.t - (far.t - near.t) * ((far.slope + d2 - d1) / (far.slope - near.slope + 2.0 * d2));
-    t.max(least).min(most)
+    t.max(min).min(max)
 }

@@ -169,7 +169,7 @@ impl Lbfgs {
     fn step_with(&mut self, closure: &mut dyn FnMut() -> Result<Tensor>) -> Result<Tensor> {
         let _running = profiler::span(NAME, Category::OptimizerStep);
         self.check()?;
-        let outside = Holder::current();
+        let outer_holder = Holder::current();
         let _charged = Holder::OPTIMIZER_STATE.by_default();
         let mut has_moved = false;
         self.parameters.iter_mut().for_each(|parameter| has_moved |= parameter.follow());
@@ -180,7 +180,7 @@ impl Lbfgs {
         let before = no_grad(|| vectors.values())?;
         let mut memory = self.memory.clone();
         let mut evaluate = || {
-            let _charged = outside.enter();
+            let _charged = outer_holder.enter();
             enable_grad(&mut *closure)
         };
         let mut step = Step { vectors: &vectors, settings: &self.settings, lr: self.lr, closure: &mut evaluate };
@@ -248,7 +248,7 @@ impl Vectors {
         self.parameters.iter().map(|parameter| parameter.len()).sum()
     }
 
-    fn joined(&self, of: impl Fn(&Parameter) -> Result<Tensor>) -> Result<Tensor> {
+    fn concatenated(&self, of: impl Fn(&Parameter) -> Result<Tensor>) -> Result<Tensor> {
         let pieces = self.parameters.iter().map(|p| Ok(of(p)?.to_dtype(self.dtype)?.reshape([-1])?));
         let pieces = pieces.collect::<Result<Vec<Tensor>>>()?;
         Ok(Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 0)?)
@@ -256,12 +256,12 @@ impl Vectors {
 
     /// A copy of the elements.
     fn values(&self) -> Result<Tensor> {
-        self.joined(|parameter| Ok(parameter.detach()))
+        self.concatenated(|parameter| Ok(parameter.detach()))
     }
 
     /// A copy of the gradients; zeros where a parameter has none.
     fn gradient(&self) -> Result<Tensor> {
-        self.joined(|parameter| Ok(parameter.grad().map_or_else(|| parameter.zeros_like(), Ok)?))
+        self.concatenated(|parameter| Ok(parameter.grad().map_or_else(|| parameter.zeros_like(), Ok)?))
     }
 
     /// Calls `change` with each parameter and its piece of a vector.
@@ -320,6 +320,6 @@ impl Optimizer for Lbfgs {
     }
 
     fn load_state_dict(&mut self, state: &OptimizerState) -> Result<()> {
-        self.take_state(state)
+        self.load_state(state)
     }
 }

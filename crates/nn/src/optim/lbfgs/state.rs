@@ -11,7 +11,7 @@ use pagelock_memory::Holder;
 use pagelock_tensor::{self as tensor, AnyTensor, DType, Device, Tensor, no_grad};
 
 use super::{Lbfgs, NAME, Settings, Vectors};
-use crate::optim::group_states::{HOW, INITIAL_LR, LR, read};
+use crate::optim::group_states::{Problem, Show, read_settings, settings};
 use crate::optim::method::Field;
 use crate::optim::{OptimizerState, ParamGroup, Setting};
 use crate::{Error, Result};
@@ -32,6 +32,7 @@ pub(super) struct Memory {
     pub(super) ro: VecDeque<Tensor>, // 1 / (`old_dirs` · `old_stps`)
 }
 
+const LINE_SEARCH: &str = "line_search_fn";
 const FIX: &str = "give a state dict of `Lbfgs` or of PyTorch's LBFGS";
 
 impl Memory {
@@ -151,14 +152,14 @@ fn misfit(problem: &str) -> Error {
 
 impl Settings {
     /// Passes all settings but the learning rate to `show`.
-    fn show(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+    fn show(&mut self, show: Show<'_>) {
         let (mut max_eval, mut search) = (self.max_eval(), usize::from(self.strong_wolfe));
         show("max_iter", Field::Integer(&mut self.max_iter));
         show("max_eval", Field::Integer(&mut max_eval));
         show("tolerance_grad", Field::Number(&mut self.tolerance_grad));
         show("tolerance_change", Field::Number(&mut self.tolerance_change));
         show("history_size", Field::Integer(&mut self.history_size));
-        show("line_search_fn", Field::Choice(&mut search, &["none", "strong_wolfe"]));
+        show(LINE_SEARCH, Field::Choice(&mut search, &["none", "strong_wolfe"]));
         show("maximize", Field::Flag(&mut self.maximize));
         (self.max_eval, self.strong_wolfe) = (Some(max_eval), search == 1);
     }
@@ -166,19 +167,10 @@ impl Settings {
 
 impl Lbfgs {
     pub(super) fn to_state(&self) -> Result<OptimizerState> {
-        let mut settings = BTreeMap::from([(LR.to_owned(), Setting::Number(self.lr))]);
-        settings.extend(self.initial_lr.map(|lr| (INITIAL_LR.to_owned(), Setting::Number(lr))));
-        self.settings.clone().show(&mut |name, field| {
-            let setting = match field {
-                Field::Number(number) => Setting::Number(*number),
-                Field::Integer(number) => Setting::Integer(*number),
-                Field::Flag(flag) => Setting::Flag(*flag),
-                Field::Choice(0, _) => Setting::None,
-                Field::Choice(place, names) => Setting::Text(names[*place].to_owned()),
-                Field::Numbers(_) | Field::Fixed(_) => unreachable!("{NAME} has no such setting"),
-            };
-            settings.insert(name.to_owned(), setting);
-        });
+        let mut settings = settings(self.lr, self.initial_lr, |show| self.settings.clone().show(show));
+        if !self.settings.strong_wolfe {
+            settings.insert(LINE_SEARCH.to_owned(), Setting::None);
+        }
         let mut state = OptimizerState::default();
         state.param_groups.push(ParamGroup { settings, params: (0..self.parameters.len()).collect() });
         if self.memory.func_evals > 0 {
@@ -189,22 +181,22 @@ impl Lbfgs {
         Ok(state)
     }
 
-    pub(super) fn take_state(&mut self, state: &OptimizerState) -> Result<()> {
+    pub(super) fn load_state(&mut self, state: &OptimizerState) -> Result<()> {
         let [group] = &state.param_groups[..] else {
-            let given = state.param_groups.len();
-            return Err(misfit(&format!("it has {given} groups of parameters, but {NAME} has one; {FIX}")));
+            let saved = state.param_groups.len();
+            return Err(misfit(&format!("it has {saved} groups of parameters, but {NAME} has one; {FIX}")));
         };
-        let (given, own) = (group.params.len(), self.parameters.len());
-        if given != own {
+        let (saved, own) = (group.params.len(), self.parameters.len());
+        if saved != own {
             let fix = "make the optimizer with the parameters that it was saved with";
-            return Err(misfit(&format!("it has {given} parameters, but the optimizer has {own}; {fix}")));
+            return Err(misfit(&format!("it has {saved} parameters, but the optimizer has {own}; {fix}")));
         }
         let mut read =
             Self { parameters: self.parameters.clone(), settings: self.settings.clone(), ..Self::of(Vec::new(), 0.0) };
         for parameter in &mut read.parameters {
             parameter.follow();
         }
-        read.take_settings(group)?;
+        read.read_group(group)?;
         read.check()?;
         if state.state.iter().next().is_some() {
             let entries = Entries::of(state, group.params.first().copied().unwrap_or(0))?;
@@ -216,25 +208,16 @@ impl Lbfgs {
         Ok(())
     }
 
-    fn take_settings(&mut self, group: &ParamGroup) -> Result<()> {
-        let mut rest: BTreeMap<&str, &Setting> = group.settings.iter().map(|(name, set)| (&**name, set)).collect();
-        rest.retain(|name, set| !HOW.contains(name) && **set != Setting::None);
-        let (mut initial_lr, mut wrong) = (0.0, None);
-        read(&mut rest, LR, Field::Number(&mut self.lr), &mut wrong);
-        if rest.contains_key(INITIAL_LR) {
-            read(&mut rest, INITIAL_LR, Field::Number(&mut initial_lr), &mut wrong);
-            self.initial_lr = Some(initial_lr);
-        }
-        self.settings.show(&mut |name, field| read(&mut rest, name, field, &mut wrong));
-        if let Some(wrong) = wrong {
-            return Err(misfit(&wrong));
-        }
-        match rest.keys().next() {
-            None => Ok(()),
-            Some(other) => {
-                let problem = format!("it has the setting `{other}`, which the optimizer does not have");
-                Err(misfit(&format!("{problem}; {FIX}")))
+    fn read_group(&mut self, group: &ParamGroup) -> Result<()> {
+        let saved = group.settings.iter().map(|(name, setting)| (&**name, setting));
+        let saved = saved.filter(|(_, setting)| **setting != Setting::None).collect();
+        let rates = read_settings(saved, |show| self.settings.show(show)).map_err(|problem| match problem {
+            Problem::Setting(problem) => misfit(&problem),
+            Problem::Unknown(name) => {
+                misfit(&format!("it has the setting `{name}`, which the optimizer does not have; {FIX}"))
             }
-        }
+        })?;
+        (self.lr, self.initial_lr) = (rates.lr, rates.initial_lr);
+        Ok(())
     }
 }

@@ -77,7 +77,7 @@ impl Scatter<'_> {
                     }
                     for (&value, &j) in zip(values, index) {
                         match dst.get_mut(j as usize) {
-                            Some(place) => add_one(place, value),
+                            Some(element) => add_one(element, value),
                             None => are_inside = false,
                         }
                     }
@@ -154,7 +154,7 @@ fn add_sides<D, C: Num>(
             rest = others;
             for (i, &value) in values.iter().enumerate() {
                 match dst.get_mut(index[index_start + i * index_step] as usize, column) {
-                    Some(place) => add_one(place, value),
+                    Some(element) => add_one(element, value),
                     None => are_inside = false,
                 }
                 column += step;

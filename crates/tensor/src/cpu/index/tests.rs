@@ -35,38 +35,38 @@ fn check_select(x: &Strided, dim: usize, count: usize) {
     let index: Vec<i64> = (0..count).map(|j| (j * 7 % x.shape[dim]) as i64).collect();
     let mut shape = x.shape.clone();
     shape[dim] = count;
-    let places = Strided::contiguous(shape);
-    let mut out = vec![0; places.len()];
+    let positions = Strided::contiguous(shape);
+    let mut out = vec![0; positions.len()];
     index_select(x.view(), dim, &index, &mut out);
-    for (place, out) in places.indices().iter().zip(out) {
-        assert_eq!(out, x.data[x.offset(&at(place, dim, index[place[dim]]))], "{place:?} of {:?}", x.shape);
+    for (position, out) in positions.indices().iter().zip(out) {
+        assert_eq!(out, x.data[x.offset(&at(position, dim, index[position[dim]]))], "{position:?} of {:?}", x.shape);
     }
 }
 
-fn check_gather(x: &Strided, dim: usize, places: &Strided) {
-    let index = to_indices(places, x.shape[dim]);
-    let mut out = vec![0; places.len()];
-    assert!(gather(x.view(), dim, CpuView { data: index[..].into(), ..view(places) }, &mut out));
-    for ((place, offset), out) in places.indices().iter().zip(places.offsets()).zip(out) {
-        assert_eq!(out, x.data[x.offset(&at(place, dim, index[offset]))], "{place:?} of {:?}", x.shape);
+fn check_gather(x: &Strided, dim: usize, positions: &Strided) {
+    let index = to_indices(positions, x.shape[dim]);
+    let mut out = vec![0; positions.len()];
+    assert!(gather(x.view(), dim, CpuView { data: index[..].into(), ..view(positions) }, &mut out));
+    for ((position, offset), out) in positions.indices().iter().zip(positions.offsets()).zip(out) {
+        assert_eq!(out, x.data[x.offset(&at(position, dim, index[offset]))], "{position:?} of {:?}", x.shape);
     }
 }
 
-fn check_scatter(dst_shape: &[usize], dim: usize, places: &Strided) {
+fn check_scatter(dst_shape: &[usize], dim: usize, positions: &Strided) {
     let dst = Strided::contiguous(dst_shape.to_vec());
-    let index = to_indices(places, dst_shape[dim]);
+    let index = to_indices(positions, dst_shape[dim]);
     let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
-    let (index_view, strides) = (CpuView { data: index[..].into(), ..view(places) }, contiguous_strides(dst_shape));
+    let (index_view, strides) = (CpuView { data: index[..].into(), ..view(positions) }, contiguous_strides(dst_shape));
     let (base, stride) = (without(dim, &strides), strides[dim]);
     let any_outside = AtomicBool::new(false);
     let scatter = Scatter { dst_shape, dim, index: index_view, base, stride, any_outside: &any_outside };
-    scatter.sum((&mut data[..]).into(), source(places), None, ThatDependsOnOrder).unwrap();
+    scatter.sum((&mut data[..]).into(), source(positions), None, OrderDependent).unwrap();
     assert!(!any_outside.into_inner());
-    for (place, offset) in places.indices().iter().zip(places.offsets()) {
-        let target = &mut expected[dst.offset(&at(place, dim, index[offset]))];
-        *target = 3 * (*target % 1_000) + places.data[offset];
+    for (position, offset) in positions.indices().iter().zip(positions.offsets()) {
+        let target = &mut expected[dst.offset(&at(position, dim, index[offset]))];
+        *target = 3 * (*target % 1_000) + positions.data[offset];
     }
-    assert_eq!(data, expected, "{dst_shape:?}, dim {dim}, {places:?}");
+    assert_eq!(data, expected, "{dst_shape:?}, dim {dim}, {positions:?}");
 }
 
 fn check_index_add(src: &Strided, dim: usize, size: usize) {
@@ -77,9 +77,9 @@ fn check_index_add(src: &Strided, dim: usize, size: usize) {
     let (mut data, mut expected) = (dst.data.clone(), vec![0; dst.len()]);
     let row_len = dst_shape[dim + 1..].iter().product();
     let rows = AddRows { row_len, slab_len: row_len * size, index: &index };
-    rows.sum((&mut data[..]).into(), source(src), None, ThatDependsOnOrder).unwrap();
-    for (place, value) in src.indices().iter().zip(src.values()) {
-        let target = &mut expected[dst.offset(&at(place, dim, index[place[dim]]))];
+    rows.sum((&mut data[..]).into(), source(src), None, OrderDependent).unwrap();
+    for (position, value) in src.indices().iter().zip(src.values()) {
+        let target = &mut expected[dst.offset(&at(position, dim, index[position[dim]]))];
         *target = 3 * (*target % 1_000) + value;
     }
     assert_eq!(data, expected, "{dst_shape:?}, dim {dim}, {src:?}");
@@ -87,9 +87,9 @@ fn check_index_add(src: &Strided, dim: usize, size: usize) {
 
 /// An addition whose result depends on the order.
 #[derive(Clone, Copy)]
-struct ThatDependsOnOrder;
+struct OrderDependent;
 
-impl Adding<i32> for ThatDependsOnOrder {
+impl Adding<i32> for OrderDependent {
     fn plus(self, a: i32, b: i32) -> i32 {
         3 * (a % 1_000) + b
     }
@@ -102,8 +102,8 @@ fn source(x: &Strided) -> Source<'_, i32> {
     Source { data: x.data[..].into(), strides: &x.strides, dims: Dims::of(&x.shape, &x.strides) }
 }
 
-fn view(places: &Strided) -> CpuView<'_, i64> {
-    CpuView { data: [][..].into(), shape: &places.shape, strides: &places.strides }
+fn view(positions: &Strided) -> CpuView<'_, i64> {
+    CpuView { data: [][..].into(), shape: &positions.shape, strides: &positions.strides }
 }
 
 proptest! {
@@ -113,13 +113,13 @@ proptest! {
     }
 
     #[test]
-    fn gather_matches_index_arithmetic((x, dim, places) in indexed()) {
-        check_gather(&x, dim, &places);
+    fn gather_matches_index_arithmetic((x, dim, positions) in indexed()) {
+        check_gather(&x, dim, &positions);
     }
 
     #[test]
-    fn scatter_add_matches_index_arithmetic_in_row_major_order((x, dim, places) in indexed()) {
-        check_scatter(&x.shape, dim, &places);
+    fn scatter_add_matches_index_arithmetic_in_row_major_order((x, dim, positions) in indexed()) {
+        check_scatter(&x.shape, dim, &positions);
     }
 
     #[test]
@@ -131,11 +131,11 @@ proptest! {
 #[test]
 fn all_match_index_arithmetic_beyond_one_chunk() {
     let x = Strided::contiguous(vec![300, 200]);
-    let places = Strided::new(vec![300, 190], vec![1, 300]);
+    let positions = Strided::new(vec![300, 190], vec![1, 300]);
     for dim in 0..2 {
         check_select(&x, dim, 250);
-        check_gather(&Strided::contiguous(vec![300, 300]), dim, &places);
-        check_scatter(&[300, 200], dim, &places);
+        check_gather(&Strided::contiguous(vec![300, 300]), dim, &positions);
+        check_scatter(&[300, 200], dim, &positions);
         check_index_add(&x, dim, 50);
     }
 }

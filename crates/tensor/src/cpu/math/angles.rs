@@ -6,7 +6,7 @@
 
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, FRAC_PI_4, PI};
 
-use super::f64::{ROUND, polynomial};
+use super::f64::{ROUND, polynomial, signed_by};
 
 /// The largest |x| for which n·π/2 in three parts is precise enough to find x = n·π/2 + r.
 pub(super) const FAR: f64 = 1e6;
@@ -72,12 +72,6 @@ pub(crate) fn tan(x: f64) -> f64 {
     let (s, c, n) = sin_cos(x);
     let y = if n & 1 == 0 { s } else { -c } / if n & 1 == 0 { c } else { s };
     if x == 0.0 { x } else { y }
-}
-
-/// `x`, or −`x` if bit 1 of `sign` is set.
-#[inline(always)]
-fn signed_by(x: f64, sign: u64) -> f64 {
-    f64::from_bits(x.to_bits() ^ (sign & 2) << 62)
 }
 
 #[inline(always)]

@@ -2,6 +2,8 @@
 
 use super::f64 as wide;
 
+edges! { f32, u32 }
+
 /// 1.5 · 2²³: adding it rounds to an integer, which then is in the low bits.
 const ROUND: f32 = 12_582_912.0;
 /// The first 9 bits of ln 2: products with exponents are exact.
@@ -84,10 +86,7 @@ pub(crate) fn ln_1p(x: f32) -> f32 {
     let lost = if x > 1.0 { 1.0 - (sum - x) } else { x - (sum - 1.0) };
     let (k, f) = ln_parts(sum);
     let y = k.mul_add(LN_2_HIGH, f - (less_than(f) - k.mul_add(LN_2_LOW, lost / sum)));
-    let y = if x == 0.0 { x } else { y };
-    let y = if x < f32::INFINITY { y } else { x };
-    let at_most_minus_1 = if x == -1.0 { f32::NEG_INFINITY } else { f32::NAN };
-    if x > -1.0 { y } else { at_most_minus_1 }
+    ln_1p_at_edges(x, y)
 }
 
 /// The logarithm to base 2: k + ln(1 + f) · log₂e, with log₂e in two parts.
@@ -125,16 +124,6 @@ fn less_than(f: f32) -> f32 {
     let s = f / (2.0 + f);
     let z = s * s;
     s * (-z).mul_add(polynomial(z, [2.987_442e-1, 3.997_745e-1, 6.666_677_6e-1]), f)
-}
-
-/// The logarithm of x, if `y` is the logarithm of positive finite numbers.
-#[inline(always)]
-fn log_at_edges(x: f32, y: f32) -> f32 {
-    // In this order: otherwise the compiler merges all into one test of the bits of `x`, slower than three
-    // comparisons.
-    let y = if x < f32::INFINITY { y } else { x };
-    let at_most_0 = if x == 0.0 { f32::NEG_INFINITY } else { f32::NAN };
-    if x > 0.0 { y } else { at_most_0 }
 }
 
 /// ln(1 + eˣ) for x ≤ 0: 2·artanh(s) with s = eˣ / (2 + eˣ) ≤ ⅓.
@@ -323,12 +312,6 @@ pub(crate) fn cos(x: f32) -> f32 {
     signed_by(if n & 1 == 0 { c } else { s }, n.wrapping_add(1))
 }
 
-/// `x`, or −`x` if bit 1 of `sign` is set.
-#[inline(always)]
-fn signed_by(x: f32, sign: u32) -> f32 {
-    f32::from_bits(x.to_bits() ^ (sign & 2) << 30)
-}
-
 /// The hyperbolic tangent.
 #[inline(always)]
 pub(crate) fn tanh(x: f32) -> f32 {
@@ -409,18 +392,4 @@ pub(super) fn exp_m1_of_small(r: f64) -> f64 {
         ],
     );
     (r * r).mul_add(q, r)
-}
-
-/// xʸ, where `magnitude` is its magnitude if |x| is not 0, 1, infinite or NaN.
-#[inline(always)]
-fn power_at_edges(x: f32, y: f32, magnitude: f32) -> f32 {
-    let (is_whole, is_odd) = (y.trunc() == y, (y * 0.5).trunc() != y * 0.5);
-    let of_zero = if y > 0.0 { 0.0 } else { y.abs() * f32::INFINITY };
-    let of_infinity = if y < 0.0 { 0.0 } else { y * f32::INFINITY };
-    let a = x.abs();
-    let magnitude = if a == 0.0 { of_zero } else { magnitude };
-    let magnitude = if a == f32::INFINITY { of_infinity } else { magnitude };
-    let magnitude = if a == 1.0 { 1.0 } else { magnitude };
-    let power = if is_whole && is_odd { magnitude.copysign(x) } else { magnitude };
-    if x.is_nan() || !is_whole && x < 0.0 && x > f32::NEG_INFINITY { f32::NAN } else { power }
 }

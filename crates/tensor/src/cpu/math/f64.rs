@@ -1,5 +1,7 @@
 //! Elementary functions of `f64`: those of `f32.rs` with longer polynomials; see the head of `math/mod.rs`.
 
+edges! { f64, u64 }
+
 /// 1.5 · 2⁵²: adding it rounds to an integer, which then is in the low bits.
 pub(super) const ROUND: f64 = 6_755_399_441_055_744.0;
 /// The first 32 bits of ln 2: products with exponents are exact.
@@ -144,16 +146,6 @@ pub(crate) fn ln(x: f64) -> f64 {
     log_at_edges(x, k.mul_add(LN_2_HIGH, f - less))
 }
 
-/// The logarithm of x, if `y` is the logarithm of positive finite numbers.
-#[inline(always)]
-pub(super) fn log_at_edges(x: f64, y: f64) -> f64 {
-    // In this order: otherwise the compiler merges all into one test of the bits of `x`, slower than three
-    // comparisons.
-    let y = if x < f64::INFINITY { y } else { x };
-    let at_most_0 = if x == 0.0 { f64::NEG_INFINITY } else { f64::NAN };
-    if x > 0.0 { y } else { at_most_0 }
-}
-
 /// k and ln(1 + f) of [`ln_parts`].
 #[inline(always)]
 fn log_parts(x: f64) -> (f64, f64) {
@@ -190,10 +182,7 @@ pub(crate) fn ln_1p(x: f64) -> f64 {
     let z = s * s;
     let less = s.mul_add((-z).mul_add(artanh_rest(z), f), -k.mul_add(LN_2_LOW, lost / sum));
     let y = k.mul_add(LN_2_HIGH, f - less);
-    let y = if x == 0.0 { x } else { y };
-    let y = if x < f64::INFINITY { y } else { x };
-    let at_most_minus_1 = if x == -1.0 { f64::NEG_INFINITY } else { f64::NAN };
-    if x > -1.0 { y } else { at_most_minus_1 }
+    ln_1p_at_edges(x, y)
 }
 
 /// ln(1 + eˣ) for x ≤ 0: 2·artanh(s) with s = eˣ / (2 + eˣ) ≤ ⅓.
@@ -299,20 +288,6 @@ pub(crate) fn pow(x: f64, y: f64) -> f64 {
     let rest = bounded.mul_add(low, bounded.mul_add(high, -product)); // the rounding error, which is exact
     let magnitude = exp_of_sum(product, if product.abs() < 800.0 { rest } else { 0.0 });
     power_at_edges(x, y, magnitude)
-}
-
-/// xʸ, where `magnitude` is its magnitude if |x| is not 0, 1, infinite or NaN.
-#[inline(always)]
-fn power_at_edges(x: f64, y: f64, magnitude: f64) -> f64 {
-    let (is_whole, is_odd) = (y.trunc() == y, (y * 0.5).trunc() != y * 0.5);
-    let of_zero = if y > 0.0 { 0.0 } else { y.abs() * f64::INFINITY };
-    let of_infinity = if y < 0.0 { 0.0 } else { y * f64::INFINITY };
-    let a = x.abs();
-    let magnitude = if a == 0.0 { of_zero } else { magnitude };
-    let magnitude = if a == f64::INFINITY { of_infinity } else { magnitude };
-    let magnitude = if a == 1.0 { 1.0 } else { magnitude };
-    let power = if is_whole && is_odd { magnitude.copysign(x) } else { magnitude };
-    if x.is_nan() || !is_whole && x < 0.0 && x > f64::NEG_INFINITY { f64::NAN } else { power }
 }
 
 /// The natural logarithm of a positive finite number as a sum of two: 2·artanh(s) with s = f / (2 + f) in two parts, as in

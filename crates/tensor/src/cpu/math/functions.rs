@@ -17,7 +17,7 @@
 use std::f64::consts::{FRAC_2_PI, FRAC_PI_2, LN_2};
 
 use super::f32::{exp_in_f64, exp_parts_in_f64, ln_in_f64, twice_artanh};
-use super::f64::{ROUND, polynomial};
+use super::f64::{ROUND, ln_1p_at_edges, polynomial};
 use super::{angles, erf, f32 as single, f64 as double};
 
 /// `functions! {…}` defines the trait, and implements it for `f32` and `f64`.
@@ -220,10 +220,7 @@ fn ln_1p(x: f64) -> f64 {
     let sum = 1.0 + x;
     let (k, rest) = ln_in_f64(sum);
     let y = k.mul_add(LN_2, rest) + (x - (sum - 1.0)) / sum;
-    let y = if x == 0.0 { x } else { y };
-    let y = if x < f64::INFINITY { y } else { x };
-    let at_most_minus_1 = if x == -1.0 { f64::NEG_INFINITY } else { f64::NAN };
-    if x > -1.0 { y } else { at_most_minus_1 }
+    ln_1p_at_edges(x, y)
 }
 
 #[inline(always)]

@@ -23,6 +23,50 @@
 //! coefficients rounded to the type. Relative errors left by the polynomials: in `f32` 2⁻²⁸ and 2⁻³⁰, in `f64` 2⁻⁵⁷ and
 //! 2⁻⁵⁹.
 
+/// Defines what is the same text for `f32` and `f64`: the results at edges, and signs. `$bits` is as wide as `$float`.
+macro_rules! edges {
+    ($float:ident, $bits:ident) => {
+        /// The logarithm of x, if `y` is the logarithm of positive finite numbers.
+        #[inline(always)]
+        pub(super) fn log_at_edges(x: $float, y: $float) -> $float {
+            // In this order: otherwise the compiler merges all into one test of the bits of `x`, slower than three
+            // comparisons.
+            let y = if x < $float::INFINITY { y } else { x };
+            let at_most_0 = if x == 0.0 { $float::NEG_INFINITY } else { $float::NAN };
+            if x > 0.0 { y } else { at_most_0 }
+        }
+
+        /// ln(1 + x), if `y` is that of finite numbers above −1 other than 0.
+        #[inline(always)]
+        pub(super) fn ln_1p_at_edges(x: $float, y: $float) -> $float {
+            let y = if x == 0.0 { x } else { y };
+            let y = if x < $float::INFINITY { y } else { x };
+            let at_most_minus_1 = if x == -1.0 { $float::NEG_INFINITY } else { $float::NAN };
+            if x > -1.0 { y } else { at_most_minus_1 }
+        }
+
+        /// xʸ, where `magnitude` is its magnitude if |x| is not 0, 1, infinite or NaN.
+        #[inline(always)]
+        pub(super) fn power_at_edges(x: $float, y: $float, magnitude: $float) -> $float {
+            let (is_whole, is_odd) = (y.trunc() == y, (y * 0.5).trunc() != y * 0.5);
+            let of_zero = if y > 0.0 { 0.0 } else { y.abs() * $float::INFINITY };
+            let of_infinity = if y < 0.0 { 0.0 } else { y * $float::INFINITY };
+            let a = x.abs();
+            let magnitude = if a == 0.0 { of_zero } else { magnitude };
+            let magnitude = if a == $float::INFINITY { of_infinity } else { magnitude };
+            let magnitude = if a == 1.0 { 1.0 } else { magnitude };
+            let power = if is_whole && is_odd { magnitude.copysign(x) } else { magnitude };
+            if x.is_nan() || !is_whole && x < 0.0 && x > $float::NEG_INFINITY { $float::NAN } else { power }
+        }
+
+        /// `x`, or −`x` if bit 1 of `sign` is set.
+        #[inline(always)]
+        pub(super) fn signed_by(x: $float, sign: $bits) -> $float {
+            $float::from_bits(x.to_bits() ^ (sign & 2) << ($bits::BITS - 2))
+        }
+    };
+}
+
 mod angles;
 mod division;
 mod erf;

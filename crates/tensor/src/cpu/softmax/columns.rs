@@ -15,7 +15,7 @@ use super::Formula;
 use super::rows::greater;
 use crate::autocast::Half;
 use crate::element::{DType, Real};
-use crate::inlined::{Array, Flat, Slice, together, zip};
+use crate::inlined::{Array, Flat, Slice, zip, zip_all};
 use crate::parallel::{Columns, for_each_columns_mut};
 use crate::scratch;
 
@@ -53,10 +53,10 @@ pub(super) fn run<R: Real, F: Formula<N>, const N: usize>(
         return Ok(());
     }
     // Small slabs are handed to threads, large ones are shared between them.
-    let together = if slab > TASK { out.len() } else { slab * (TASK / slab) };
-    out.try_for_each_chunk(together, &|i, out| {
+    let chunk_len = if slab > TASK { out.len() } else { slab * (TASK / slab) };
+    out.try_for_each_chunk(chunk_len, &|i, out| {
         for (j, out) in out.chunks(slab).enumerate() {
-            let inputs = inputs.mapped(|input| input.part(i * together + j * slab, slab));
+            let inputs = inputs.mapped(|input| input.part(i * chunk_len + j * slab, slab));
             let slab = Slab { inputs, n, inner };
             if n <= ROWS { slab.few_rows::<F>(out) } else { slab.many_rows::<F>(out)? }
         }
@@ -73,8 +73,8 @@ struct Slab<'a, R, const N: usize> {
 impl<R: Real, const N: usize> Slab<'_, R, N> {
     fn many_rows<F: Formula<N>>(&self, out: StoredMut<'_, R>) -> Result<()> {
         let &Slab { inputs, n, inner } = self;
-        scratch::with((1 + n.div_ceil(ROWS)) * 2 * inner, |room: &mut [R]| {
-            let (of_columns, of_blocks) = room.split_at_mut(2 * inner);
+        scratch::with((1 + n.div_ceil(ROWS)) * 2 * inner, |buffer: &mut [R]| {
+            let (of_columns, of_blocks) = buffer.split_at_mut(2 * inner);
             let (whole, last) = of_blocks.split_at_mut(n / ROWS * 2 * inner);
             self.statistics::<F>(0, ROWS, whole)?;
             self.statistics::<F>(n / ROWS * ROWS, n % ROWS, last)?;
@@ -187,13 +187,13 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
         let block_width = (BLOCK / n / WIDE * WIDE).min(WIDTH);
         let width = (TASK / n).next_multiple_of(block_width);
         for_each_columns_mut(out, inner, width, |i, columns| {
-            let (mut room, mut terms) = (self.room(), F::SCALES_TERMS.then_some([R::ZERO; BLOCK]));
+            let (mut buffer, mut terms) = (self.buffer(), F::SCALES_TERMS.then_some([R::ZERO; BLOCK]));
             let (mut largest, mut sums, mut of_row) = ([R::ZERO; WIDTH], [R::ZERO; WIDTH], [R::ZERO; WIDTH]);
             for (start, len) in segments(columns.width(), block_width) {
                 let first = i * width + start;
                 // Whole vectors are computed if the slab has elements for them, beyond these columns.
                 let padded = len.next_multiple_of(WIDE).min(inputs[0].len() - (n - 1) * inner - first);
-                let block = self.block(first, [n, padded], &mut room);
+                let block = self.block(first, [n, padded], &mut buffer);
                 let (largest, sums) = (&mut largest[..padded], &mut sums[..padded]);
                 let terms = terms.as_mut().map_or(&mut [][..], |terms| &mut terms[..n * padded]);
                 simd::vectorized_widely(
@@ -222,7 +222,7 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
     }
 
     /// A buffer for widened halves of a block. `None` without halves: clearing it would take longer than the sums.
-    fn room(&self) -> Option<[[R; BLOCK]; N]> {
+    fn buffer(&self) -> Option<[[R; BLOCK]; N]> {
         let has_halves = self.inputs.iter().any(|input| matches!(input, Stored::Halves(..)));
         has_halves.then_some([[R::ZERO; BLOCK]; N])
     }
@@ -232,10 +232,10 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
         &'r self,
         start: usize,
         [rows, len]: [usize; 2],
-        room: &'r mut Option<[[R; BLOCK]; N]>,
+        buffer: &'r mut Option<[[R; BLOCK]; N]>,
     ) -> Block<'r, R, N> {
-        let room = room.as_mut().map_or(&mut [][..], |room| room.flattened_mut());
-        let (inputs, stride) = widened_block(self.inputs, start, (rows, len, self.inner), room);
+        let buffer = buffer.as_mut().map_or(&mut [][..], |buffer| buffer.flattened_mut());
+        let (inputs, stride) = widened_block(self.inputs, start, (rows, len, self.inner), buffer);
         Block { inputs, rows, stride }
     }
 }
@@ -277,7 +277,7 @@ impl<R: Real, const N: usize> Block<'_, R, N> {
         }
         for row in 0..self.rows {
             let x = self.row(row, len);
-            let columns = zip(zip(&mut *sums, &*largest), together(&x));
+            let columns = zip(zip(&mut *sums, &*largest), zip_all(&x));
             if terms.is_empty() {
                 for ((sum, &largest), x) in columns {
                     *sum = *sum + F::term(x, or_zero(largest));
@@ -344,7 +344,7 @@ impl<'a, R: Real> Statistics<'a, R> {
 
 #[inline(always)]
 fn results<R: Real, F: Formula<N>, const N: usize>(inputs: [&[R]; N], largest: &[R], of_sums: &[R], out: &mut [R]) {
-    for ((out, x), (&largest, &of_sum)) in zip(zip(out, together(&inputs)), zip(largest, of_sums)) {
+    for ((out, x), (&largest, &of_sum)) in zip(zip(out, zip_all(&inputs)), zip(largest, of_sums)) {
         *out = F::result(x, largest, of_sum);
     }
 }

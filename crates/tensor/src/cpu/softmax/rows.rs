@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use pagelock_memory::Result;
 
-use super::super::elements::{Pieces, by_long_rows, by_rows, rows_of};
+use super::super::elements::{Pieces, by_long_rows, by_rows, rows_of, rows_per_group};
 use super::super::kernel::{RowOfHalves, by_rows_of_halves, map_in_registers};
 use super::super::layer_norm::map;
 use super::super::long_rows::{exp_of_long_row, map_long_row, sums_of_long_row};
@@ -17,7 +17,7 @@ use super::super::sums::{sums, sums_in_registers, wide};
 use super::super::{CHUNK, PIECE, Stored, StoredMut, simd};
 use super::{Formula, LogSoftmax, Softmax};
 use crate::element::Real;
-use crate::inlined::{Array, Flat, Slice, together, zip};
+use crate::inlined::{Array, Flat, Slice, zip, zip_all};
 
 /// Rows of a tile, and the most longer rows that are computed together.
 const LANES: usize = 16;
@@ -34,12 +34,12 @@ pub(crate) fn cross_entropy<R: Real>(x: Stored<'_, R>, target: &[i64], row_len: 
         simd::vectorized_widely(
             #[inline(always)]
             move || {
-                let mut room = [R::ZERO; GROUP];
+                let mut buffer = [R::ZERO; GROUP];
                 let target = &target[first..][..losses.len()];
                 if row_len <= SHORT {
                     let tiles = zip(zip(x.chunks(LANES * row_len), losses.chunks_mut(LANES)), target.chunks(LANES));
                     for ((x, losses), target) in tiles {
-                        let log = &mut room[..x.len()];
+                        let log = &mut buffer[..x.len()];
                         short_rows::<R, LogSoftmax, 1>([x], row_len, log);
                         for ((loss, log), class) in zip(zip(&mut losses[..], log.chunks_exact(row_len)), target) {
                             *loss = -log[*class as usize];
@@ -47,10 +47,10 @@ pub(crate) fn cross_entropy<R: Real>(x: Stored<'_, R>, target: &[i64], row_len: 
                     }
                     return;
                 }
-                let group = rows_together(row_len);
+                let group = rows_per_group::<LANES>(row_len, GROUP);
                 let groups = zip(zip(x.chunks(group * row_len), losses.chunks_mut(group)), target.chunks(group));
                 for ((x, losses), target) in groups {
-                    let [largest, mut logs] = exp_of_rows(x, row_len, &mut room, false);
+                    let [largest, mut logs] = exp_of_rows(x, row_len, &mut buffer, false);
                     of_all_sums::<R, LogSoftmax, 1>(&mut logs[..losses.len()]);
                     for (i, loss) in losses.iter_mut().enumerate() {
                         *loss = -(x[i * row_len + target[i] as usize] - largest[i] - logs[i]);
@@ -77,7 +77,7 @@ pub(crate) fn cross_entropy_grad<R: Real>(
                 if row_len <= SHORT {
                     short_rows::<R, Softmax, 1>([x], row_len, out);
                 }
-                let group = rows_together(row_len) * row_len;
+                let group = rows_per_group::<LANES>(row_len, GROUP) * row_len;
                 for (i, out) in out.chunks_mut(group).enumerate() {
                     let [_, sums] = match row_len <= SHORT {
                         true => [[R::ONE; LANES]; 2],
@@ -121,10 +121,10 @@ pub(super) fn run<R: Real, F: Formula<N>, const N: usize>(
                 if row_len <= SHORT {
                     return short_rows::<R, F, N>(inputs, row_len, out);
                 }
-                let mut room = [R::ZERO; GROUP];
-                let group = rows_together(row_len) * row_len;
+                let mut buffer = [R::ZERO; GROUP];
+                let group = rows_per_group::<LANES>(row_len, GROUP) * row_len;
                 for (i, out) in out.chunks_mut(group).enumerate() {
-                    longer_rows::<R, F, N>(rows_of(inputs, i * group, out.len()), row_len, out, &mut room);
+                    longer_rows::<R, F, N>(rows_of(inputs, i * group, out.len()), row_len, out, &mut buffer);
                 }
             },
         );
@@ -182,17 +182,17 @@ fn long_row<R: Real, F: Formula<N>, const N: usize>(
     );
 }
 
-/// Computes [`rows_together`] rows. `room` has space for [`GROUP`] numbers.
+/// Computes the rows of a group. `buffer` has space for [`GROUP`] numbers.
 #[inline(always)]
 fn longer_rows<R: Real, F: Formula<N>, const N: usize>(
     inputs: [&[R]; N],
     row_len: usize,
     out: &mut [R],
-    room: &mut [R],
+    buffer: &mut [R],
 ) {
     let rows = out.len() / row_len;
     let [largest, mut of_sums] = match F::SHIFTED {
-        true => exp_of_rows(inputs[0], row_len, if F::SCALES_TERMS { &mut *out } else { room }, F::SCALES_TERMS),
+        true => exp_of_rows(inputs[0], row_len, if F::SCALES_TERMS { &mut *out } else { buffer }, F::SCALES_TERMS),
         false => [
             [R::ZERO; LANES],
             sums_of_rows(
@@ -240,7 +240,7 @@ fn tile<R: Real, F: Formula<N>, const N: usize>(inputs: [&mut [[R; LANES]]; N], 
     if F::SHIFTED {
         subtract_largest(inputs[0], out);
     }
-    for (term, x) in zip(out.flattened_mut(), together(&flat(&inputs))) {
+    for (term, x) in zip(out.flattened_mut(), zip_all(&flat(&inputs))) {
         *term = F::term(x, R::ZERO);
     }
     let mut of_sums = fold_lanes(out, [R::ZERO; LANES], R::plus);
@@ -253,7 +253,7 @@ fn tile<R: Real, F: Formula<N>, const N: usize>(inputs: [&mut [[R; LANES]]; N], 
         return;
     }
     out.set_to(of_sums);
-    for (out, x) in zip(out.flattened_mut(), together(&flat(&inputs))) {
+    for (out, x) in zip(out.flattened_mut(), zip_all(&flat(&inputs))) {
         *out = F::result(x, R::ZERO, *out);
     }
 }
@@ -302,9 +302,9 @@ pub(in super::super) fn greater<R: Real>(a: R, b: R) -> R {
 }
 
 #[inline(always)]
-fn subtract_largest<R: Real>(tile: &mut [[R; LANES]], room: &mut [[R; LANES]]) {
-    room.set_to(fold_lanes(tile, [R::LOWEST; LANES], greater));
-    for (x, &largest) in zip(tile.flattened_mut(), room.flattened()) {
+fn subtract_largest<R: Real>(tile: &mut [[R; LANES]], buffer: &mut [[R; LANES]]) {
+    buffer.set_to(fold_lanes(tile, [R::LOWEST; LANES], greater));
+    for (x, &largest) in zip(tile.flattened_mut(), buffer.flattened()) {
         *x = *x - largest;
     }
 }
@@ -329,13 +329,6 @@ pub(in super::super) fn largest<R: Real>(x: &[R]) -> R {
     in_halves(&mut lanes, greater)
 }
 
-/// The number of longer rows that are computed together, step by step, so that a step of one row overlaps with those
-/// of others.
-#[inline(always)]
-fn rows_together(row_len: usize) -> usize {
-    (GROUP / row_len).clamp(1, LANES)
-}
-
 /// The largest elements of some rows, and the sums of `exp(x − largest)`. With `keeps`, `out` gets all exponentials;
 /// otherwise it is a buffer for a block of each row.
 #[inline(always)]
@@ -347,18 +340,18 @@ fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> 
     let mut totals = [0.0; LANES];
     for start in (0..row_len).step_by(BLOCK) {
         let len = BLOCK.min(row_len - start);
-        let place = |i: usize| i * row_len + if keeps { start } else { 0 };
+        let offset = |i: usize| i * row_len + if keeps { start } else { 0 };
         for (i, x) in x.chunks_exact(row_len).enumerate() {
             let largest = largest_of[i];
             map(
                 [&x[start..][..len]],
-                &mut out[place(i)..][..len],
+                &mut out[offset(i)..][..len],
                 #[inline(always)]
                 move |[x]| (x - largest).exp_below(),
             );
         }
         for (i, total) in totals.iter_mut().enumerate().take(x.len() / row_len) {
-            let [sum] = sums([&out[place(i)..][..len]], |[x]| [x]);
+            let [sum] = sums([&out[offset(i)..][..len]], |[x]| [x]);
             *total += wide(sum);
         }
     }

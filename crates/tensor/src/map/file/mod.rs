@@ -316,13 +316,13 @@ impl TensorFile {
 
     /// Checks that the names are paths of one map.
     fn check_names(&self) -> Result<()> {
-        let place = |claim: &Claim| -> Result<Raw> {
+        let placeholder = |claim: &Claim| -> Result<Raw> {
             // Expanded from one number, so that no shape takes memory.
             let one = on_host(HostBuffer::placed(8).map_err(|source| self.refused(claim, source))?, claim.dtype)?;
             let layout = Layout::contiguous(Shape::SCALAR).expand("open", &claim.shape)?;
             Ok(Raw { storage: one, layout, node: None })
         };
-        self.map_of(self.header.claims.iter().map(place).collect::<Result<Vec<_>>>()?).map(drop)
+        self.map_of(self.header.claims.iter().map(placeholder).collect::<Result<Vec<_>>>()?).map(drop)
     }
 
     /// The map of the tensors that were made for the claims, in their order.

@@ -41,10 +41,10 @@ struct Geometry { u64 outer, channels, inner; };
 INLINE u64 segment_start(u64 n, u32 segment) { return n / gridDim.y * segment + min(u64(segment), n % gridDim.y); }
 
 // Channels of a thread: with PLANES the one of its block, otherwise V of its own.
-#define OWN (PLANES ? 1 : V)
+#define CHANNELS_PER_THREAD (PLANES ? 1 : V)
 INLINE u64 first_channel() { return PLANES ? blockIdx.x : (u64(blockIdx.x) * ACROSS + threadIdx.x % ACROSS) * V; }
 // Which of these channels element v of a pack belongs to.
-#define OF(v) (PLANES ? 0 : (v))
+#define CHANNEL_OF(v) (PLANES ? 0 : (v))
 
 // Calls visit(offsets, count) for the packs of this thread, up to UNROLL at once.
 template <typename Visit> INLINE void each_packs(const Geometry& g, Visit visit) {
@@ -88,7 +88,7 @@ template <typename Visit> INLINE void each_packs(const Geometry& g, Visit visit)
 #if defined(KERNEL_statistics) || defined(KERNEL_combine_statistics)
 // How many numbers, their sum, and the sum of their squared deviations from their mean (Chan, Golub and LeVeque 1979).
 struct Moments { f64 count, sum, squares; };
-INLINE Moments both(Moments a, Moments b) {
+INLINE Moments merge(Moments a, Moments b) {
     if (a.count == 0) return b;
     if (b.count == 0) return a;
     f64 count = a.count + b.count;
@@ -99,14 +99,14 @@ INLINE Moments both(Moments a, Moments b) {
     f64 d = b.sum / b.count - a.sum / a.count;
     return {count, a.sum + b.sum, a.squares + b.squares + d * (d * (a.count * (b.count / count)))};
 }
-INLINE Moments from_lane(Moments m, u32 other) {
+INLINE Moments moments_from_lane(Moments m, u32 other) {
     return {wide_from_lane(m.count, other), wide_from_lane(m.sum, other), wide_from_lane(m.squares, other)};
 }
 // A butterfly in which the lower lane always comes first, so that all lanes get the same bits.
-INLINE Moments of_warp(Moments m) {
+INLINE Moments warp_moments(Moments m) {
     for (u32 other = WARP / 2; other > 0; other /= 2) {
-        Moments there = from_lane(m, other);
-        m = threadIdx.x & other ? both(there, m) : both(m, there);
+        Moments there = moments_from_lane(m, other);
+        m = threadIdx.x & other ? merge(there, m) : merge(m, there);
     }
     return m;
 }
@@ -114,9 +114,9 @@ INLINE Moments of_warp(Moments m) {
 #ifdef KERNEL_statistics
 // This thread's elements of each channel, in type S: their count, their mean, and the sum of squared deviations from
 // it.
-template <typename S> struct Own { S count, mean[OWN], squares[OWN]; };
-template <typename S> INLINE Own<S> moments_in(const T* x, const Geometry& g) {
-    Own<S> all = {};
+template <typename S> struct OwnMoments { S count, mean[CHANNELS_PER_THREAD], squares[CHANNELS_PER_THREAD]; };
+template <typename S> INLINE OwnMoments<S> own_moments(const T* x, const Geometry& g) {
+    OwnMoments<S> all = {};
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
         R values[UNROLL][V];
         #pragma unroll
@@ -126,21 +126,21 @@ template <typename S> INLINE Own<S> moments_in(const T* x, const Geometry& g) {
         S count = PLANES ? n * V : n, one = S(1) / count;
         S share = count / (all.count + count), weight = all.count * share;
         #pragma unroll
-        for (int own = 0; own < OWN; own++) {
+        for (int c = 0; c < CHANNELS_PER_THREAD; c++) {
             S sum = 0, squares = 0;
             #pragma unroll
             for (int k = 0; k < UNROLL; k++)
                 #pragma unroll
-                for (int v = own; v < V; v += OWN)
+                for (int v = c; v < V; v += CHANNELS_PER_THREAD)
                     if (k < n) sum += values[k][v];
-            S mean = sum * one, d = mean - all.mean[own];
+            S mean = sum * one, d = mean - all.mean[c];
             #pragma unroll
             for (int k = 0; k < UNROLL; k++)
                 #pragma unroll
-                for (int v = own; v < V; v += OWN)
+                for (int v = c; v < V; v += CHANNELS_PER_THREAD)
                     if (k < n) squares = multiply_add(values[k][v] - mean, values[k][v] - mean, squares);
-            all.mean[own] = multiply_add(d, share, all.mean[own]);
-            all.squares[own] += multiply_add(d, d * weight, squares);
+            all.mean[c] = multiply_add(d, share, all.mean[c]);
+            all.squares[c] += multiply_add(d, d * weight, squares);
         }
         all.count += count;
     });
@@ -150,26 +150,26 @@ template <typename S> INLINE Own<S> moments_in(const T* x, const Geometry& g) {
 // Registers are limited so that four blocks fit on a multiprocessor; with those of the rare f64 pass, only three would.
 extern "C" __global__ void __launch_bounds__(THREADS, 4) statistics(Moments* partial, const T* x, Geometry g) {
     begin();
-    Own<R> own = moments_in<R>(x, g);
-    f64 seen = own.count, sums[OWN], squares[OWN];
+    OwnMoments<R> moments = own_moments<R>(x, g);
+    f64 seen = moments.count, sums[CHANNELS_PER_THREAD], squares[CHANNELS_PER_THREAD];
     R check = 0;
     #pragma unroll
-    for (int v = 0; v < OWN; v++) {
-        sums[v] = f64(own.mean[v]) * seen, squares[v] = own.squares[v];
-        check += own.squares[v] - own.squares[v]; // not 0: too large for R, or not finite
+    for (int v = 0; v < CHANNELS_PER_THREAD; v++) {
+        sums[v] = f64(moments.mean[v]) * seen, squares[v] = moments.squares[v];
+        check += moments.squares[v] - moments.squares[v]; // not 0: too large for R, or not finite
     }
     if (sizeof(R) < 8 && check != 0) {
-        Own<f64> wide = moments_in<f64>(x, g);
+        OwnMoments<f64> wide = own_moments<f64>(x, g);
         #pragma unroll
-        for (int v = 0; v < OWN; v++) sums[v] = wide.mean[v] * seen, squares[v] = wide.squares[v];
+        for (int v = 0; v < CHANNELS_PER_THREAD; v++) sums[v] = wide.mean[v] * seen, squares[v] = wide.squares[v];
     }
 #if PLANES
     __shared__ Moments parts[THREADS / WARP];
-    Moments m = of_warp({seen, sums[0], squares[0]});
+    Moments m = warp_moments({seen, sums[0], squares[0]});
     if (threadIdx.x % WARP == 0) parts[threadIdx.x / WARP] = m;
     __syncthreads();
     if (threadIdx.x > 0) return;
-    for (int warp = 1; warp < THREADS / WARP; warp++) m = both(m, parts[warp]);
+    for (int warp = 1; warp < THREADS / WARP; warp++) m = merge(m, parts[warp]);
     partial[u64(blockIdx.x) * gridDim.y + blockIdx.y] = m;
 #else
     __shared__ Moments parts[DOWN][ACROSS * V];
@@ -178,7 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 4) statistics(Moments* par
     u64 channel = u64(blockIdx.x) * (ACROSS * V) + threadIdx.x;
     if (threadIdx.x >= ACROSS * V || channel >= g.channels) return;
     Moments m = parts[0][threadIdx.x];
-    for (int down = 1; down < DOWN; down++) m = both(m, parts[down][threadIdx.x]);
+    for (int down = 1; down < DOWN; down++) m = merge(m, parts[down][threadIdx.x]);
     partial[channel * gridDim.y + blockIdx.y] = m;
 #endif
 }
@@ -190,8 +190,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine_statistics(R* y, c
     u64 channel = u64(blockIdx.x) * (THREADS / WARP) + threadIdx.x / WARP;
     if (channel >= channels) return;
     Moments m = {};
-    for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) m = both(m, partial[channel * segments + s]);
-    m = of_warp(m);
+    for (u32 s = threadIdx.x % WARP; s < segments; s += WARP) m = merge(m, partial[channel * segments + s]);
+    m = warp_moments(m);
     if (threadIdx.x % WARP > 0) return;
     y[channel] = R(m.sum / m.count);
     y[channels + channel] = R(m.squares / m.count);
@@ -201,11 +201,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine_statistics(R* y, c
 
 #if defined(KERNEL_batch_norm) || defined(KERNEL_sums) || defined(KERNEL_batch_norm_grad)
 // The numbers that a channel is normalized with.
-struct Change {
+struct Normalizer {
     R mean, scale, weight, bias;
 
-    __device__ __forceinline__ Change() {}
-    __device__ __forceinline__ Change(const R* statistics, const O* w, const O* b, u64 channels, u64 channel, R eps) {
+    __device__ __forceinline__ Normalizer() {}
+    __device__ __forceinline__
+    Normalizer(const R* statistics, const O* w, const O* b, u64 channels, u64 channel, R eps) {
         scale = R(1) / sqrt(statistics[channels + channel] + eps);
         mean = scale == 0 ? R(0) : statistics[channel]; // if the variance overflows, x − mean may overflow, too
         weight = w ? real(w[channel]) : R(1);
@@ -216,19 +217,22 @@ struct Change {
     // The gradient of `out(x)`: that of the result, but 0 where RELU cut it off.
     __device__ __forceinline__ R grad(R x, R g) const { return RELU && out(x) <= 0 ? R(0) : g; }
 };
-INLINE void changes_of(Change (&change)[OWN], const R* statistics, const O* w, const O* b, const Geometry& g, R eps) {
+INLINE void load_normalizers(
+    Normalizer (&normalizers)[CHANNELS_PER_THREAD],
+    const R* statistics, const O* w, const O* b, const Geometry& g, R eps
+) {
     u64 channel = first_channel();
     #pragma unroll
-    for (int own = 0; own < OWN; own++)
-        change[own] = Change(statistics, w, b, g.channels, min(channel + own, g.channels - 1), eps);
+    for (int c = 0; c < CHANNELS_PER_THREAD; c++)
+        normalizers[c] = Normalizer(statistics, w, b, g.channels, min(channel + c, g.channels - 1), eps);
 }
 #endif
 #ifdef KERNEL_batch_norm
 extern "C" __global__ void BOUNDS
 batch_norm(T* y, const T* x, const O* w, const O* b, const R* statistics, Geometry g, u64 eps) {
     begin();
-    Change change[OWN];
-    changes_of(change, statistics, w, b, g, constant(eps));
+    Normalizer normalizers[CHANNELS_PER_THREAD];
+    load_normalizers(normalizers, statistics, w, b, g, constant(eps));
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
         R values[UNROLL][V];
         #pragma unroll
@@ -239,7 +243,7 @@ batch_norm(T* y, const T* x, const O* w, const O* b, const R* statistics, Geomet
             if (k < n) {
                 #pragma unroll
                 for (int v = 0; v < V; v++) {
-                    R out = change[OF(v)].out(values[k][v]);
+                    R out = normalizers[CHANNEL_OF(v)].out(values[k][v]);
                     values[k][v] = RELU && out < 0 ? R(0) : out;
                 }
                 write_pack(y + at[k], values[k]);
@@ -252,27 +256,27 @@ batch_norm(T* y, const T* x, const O* w, const O* b, const R* statistics, Geomet
 extern "C" __global__ void BOUNDS
 sums(f64* partial, const T* x, const T* grad, const O* w, const O* b, const R* statistics, Geometry g, u64 eps) {
     begin();
-    Change change[OWN];
-    changes_of(change, statistics, w, b, g, constant(eps));
-    R all[2][OWN] = {};
+    Normalizer normalizers[CHANNELS_PER_THREAD];
+    load_normalizers(normalizers, statistics, w, b, g, constant(eps));
+    R all[2][CHANNELS_PER_THREAD] = {};
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
         R values[UNROLL][V], grads[UNROLL][V];
         #pragma unroll
         for (int k = 0; k < UNROLL; k++)
             if (k < n) read_pack(x + at[k], values[k]), read_pack(grad + at[k], grads[k]);
         #pragma unroll
-        for (int own = 0; own < OWN; own++) {
+        for (int c = 0; c < CHANNELS_PER_THREAD; c++) {
             R dot = 0, sum = 0; // of these few packs alone, which loses fewer digits
             #pragma unroll
             for (int k = 0; k < UNROLL; k++)
                 #pragma unroll
-                for (int v = own; v < V; v += OWN)
+                for (int v = c; v < V; v += CHANNELS_PER_THREAD)
                     if (k < n) {
-                        R d = change[own].grad(values[k][v], grads[k][v]);
-                        dot = multiply_add(d, change[own].normal(values[k][v]), dot);
+                        R d = normalizers[c].grad(values[k][v], grads[k][v]);
+                        dot = multiply_add(d, normalizers[c].normal(values[k][v]), dot);
                         sum += d;
                     }
-            all[0][own] += dot, all[1][own] += sum;
+            all[0][c] += dot, all[1][c] += sum;
         }
     });
     u64 kinds = g.channels * gridDim.y;
@@ -322,13 +326,13 @@ batch_norm_grad(
     T* dx, const T* x, const T* grad, const O* w, const O* b, const R* statistics, const R* sums, Geometry g, u64 eps
 ) {
     begin();
-    Change change[OWN];
-    changes_of(change, statistics, w, b, g, constant(eps));
-    R dot[OWN], sum[OWN];
-    for (int own = 0; own < OWN; own++) {
-        u64 channel = min(first_channel() + own, g.channels - 1);
+    Normalizer normalizers[CHANNELS_PER_THREAD];
+    load_normalizers(normalizers, statistics, w, b, g, constant(eps));
+    R dot[CHANNELS_PER_THREAD], sum[CHANNELS_PER_THREAD];
+    for (int c = 0; c < CHANNELS_PER_THREAD; c++) {
+        u64 channel = min(first_channel() + c, g.channels - 1);
         R count = TRAINING ? R(g.outer * g.inner) : R(1);
-        dot[own] = TRAINING ? sums[channel] / count : R(0), sum[own] = TRAINING ? sums[g.channels + channel] / count : R(0);
+        dot[c] = TRAINING ? sums[channel] / count : R(0), sum[c] = TRAINING ? sums[g.channels + channel] / count : R(0);
     }
     each_packs(g, [&](const u64 (&at)[UNROLL], int n) {
         R values[UNROLL][V], grads[UNROLL][V];
@@ -340,9 +344,10 @@ batch_norm_grad(
             if (k < n) {
                 #pragma unroll
                 for (int v = 0; v < V; v++) {
-                    const Change& c = change[OF(v)];
+                    const Normalizer& c = normalizers[CHANNEL_OF(v)];
                     R x = values[k][v], d = c.grad(x, grads[k][v]);
-                    values[k][v] = (TRAINING ? d - sum[OF(v)] - c.normal(x) * dot[OF(v)] : d) * c.scale * c.weight;
+                    R centered = TRAINING ? d - sum[CHANNEL_OF(v)] - c.normal(x) * dot[CHANNEL_OF(v)] : d;
+                    values[k][v] = centered * c.scale * c.weight;
                 }
                 write_pack(dx + at[k], values[k]);
             }

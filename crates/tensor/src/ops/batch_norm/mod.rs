@@ -107,22 +107,22 @@ impl Tensor {
         if let (Some(weight), Some(bias)) = (weight, bias) {
             same_precision(OP, &[weight.raw(), bias.raw()])?;
         }
-        if let Some(turned) = self.turned()? {
-            let last = turned.rank() - 1;
-            let y = turned.normalized_along(last, running, [weight, bias], options, relu)?;
+        if let Some(permuted) = self.with_channels_last()? {
+            let last = permuted.rank() - 1;
+            let y = permuted.normalized_along(last, running, [weight, bias], options, relu)?;
             return channels_second(&y);
         }
         self.normalized_along(1, running, [weight, bias], options, relu)
     }
 
     /// The tensor with its channels as the last dimension, if it is contiguous in that order and not as it is.
-    fn turned(&self) -> Result<Option<Tensor>> {
+    fn with_channels_last(&self) -> Result<Option<Tensor>> {
         if self.is_contiguous() || self.rank() < 3 {
             return Ok(None);
         }
         let last = self.rank() as isize - 1;
-        let turned = (1..last).try_fold(self.clone(), |x, dim| x.transpose(dim, dim + 1))?;
-        Ok(Some(turned).filter(Tensor::is_contiguous))
+        let permuted = (1..last).try_fold(self.clone(), |x, dim| x.transpose(dim, dim + 1))?;
+        Ok(Some(permuted).filter(Tensor::is_contiguous))
     }
 
     fn normalized_along(
@@ -150,7 +150,7 @@ impl Tensor {
         no_grad(|| moves.map_or(Ok(()), |moves| moves.run()))?; // last: a call that fails changes nothing
         let y: Tensor = y;
         let inputs = [Some(self), parameters[0], parameters[1]].mapped(|input| input.map(Tensor::raw));
-        event.made(&inputs, y.raw(), OP);
+        event.note_result(&inputs, y.raw(), OP);
         Ok(y)
     }
 
@@ -257,15 +257,15 @@ struct Normalization {
 /// Means, variances and unbiased variances of channels, `[3, channels]`, in the computing type; not recorded.
 fn channel_statistics(x: &Raw, dim: usize) -> Result<Raw> {
     let (x, channels) = (&x.gap_free()?, Channels::of(x.shape(), dim));
-    let (inputs, made) = ([Some(x)], (Shape::new(&[3, x.shape()[dim]])?, x.dtype().computing()));
+    let (inputs, shape_and_dtype) = ([Some(x)], (Shape::new(&[3, x.shape()[dim]])?, x.dtype().computing()));
     match x.storage.device() {
-        Device::Cpu => on_cpu(OP, inputs, made, &mut |inputs, out| {
+        Device::Cpu => on_cpu(OP, inputs, shape_and_dtype, &mut |inputs, out| {
             by_real!(inputs.dtype(), R => {
                 let x = inputs.view::<R>(0).data;
                 cpu::channel_statistics(channels, x, out.stored().plain()).map_err(Error::scratch(OP))
             })
         }),
-        Device::Cuda(device) => on_cuda(OP, device, inputs, made, &mut |inputs, out| {
+        Device::Cuda(device) => on_cuda(OP, device, inputs, shape_and_dtype, &mut |inputs, out| {
             let [x] = inputs.cuda_views();
             cuda::statistics(device, channels, x, out)
         }),
@@ -297,33 +297,33 @@ impl BatchNorm {
 
     /// Calls `f` with the numbers that each channel is normalized with, on the CPU. Input 0 is the statistics, and
     /// `parameters` are the numbers of the inputs weight and bias.
-    fn changes<R: Real, U, const N: usize>(
+    fn with_normalizers<R: Real, U, const N: usize>(
         &self,
         inputs: &LockedInputs<'_, N>,
         parameters: [usize; 2],
-        f: impl FnOnce(cpu::Numbers<'_, R>) -> memory::Result<U>,
+        f: impl FnOnce(cpu::Normalizers<'_, R>) -> memory::Result<U>,
     ) -> Result<U> {
         let n_channels = self.statistics.shape()[1];
         let statistics = inputs.view::<R>(0).data.plain();
         let parameters = parameters.mapped(|i| inputs.data(i));
-        cpu::with_changes(statistics, parameters, R::from_f64(self.eps), n_channels, f).map_err(Error::scratch(OP))
+        cpu::with_normalizers(statistics, parameters, R::from_f64(self.eps), n_channels, f).map_err(Error::scratch(OP))
     }
 
     fn forward(self, [x, weight, bias]: [Option<&Raw>; 3]) -> Result<Raw> {
         let Some(input) = x else { unreachable!("there is an input") };
         let inputs = [Some(&self.statistics), x, weight, bias];
-        let (channels, like) = (self.channels(input), (*input.shape(), input.dtype()));
+        let (channels, shape_and_dtype) = (self.channels(input), (*input.shape(), input.dtype()));
         let out = match input.storage.device() {
-            Device::Cpu => on_cpu(OP, inputs, like, &mut |inputs, out| {
+            Device::Cpu => on_cpu(OP, inputs, shape_and_dtype, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let x = inputs.view::<R>(1).data;
-                    self.changes(inputs, [2, 3], |changes| {
-                        cpu::batch_norm(channels, changes, self.relu, x, out.stored())
+                    self.with_normalizers(inputs, [2, 3], |normalizers| {
+                        cpu::batch_norm(channels, normalizers, self.relu, x, out.stored())
                     })
                 })
             }),
-            Device::Cuda(device) => on_cuda(OP, device, inputs, like, &mut |inputs, out| {
-                let [.., weight, bias] = inputs.cuda_views_found();
+            Device::Cuda(device) => on_cuda(OP, device, inputs, shape_and_dtype, &mut |inputs, out| {
+                let [.., weight, bias] = inputs.optional_cuda_views();
                 let views = [inputs.cuda_view(0), inputs.cuda_view(1)];
                 cuda::forward(device, self.on_cuda(input), views, [weight, bias], out)
             }),
@@ -334,18 +334,18 @@ impl BatchNorm {
     /// Σ g·x̂ and Σ g, `[2, channels]`, in the computing type, from input, gradient of the result, weight and bias.
     fn sums(&self, [x, grad]: [&Raw; 2], [weight, bias]: [Option<&Raw>; 2]) -> Result<Raw> {
         let (inputs, channels) = ([Some(&self.statistics), Some(x), Some(grad), weight, bias], self.channels(x));
-        let made = (Shape::new(&[2, channels.channels])?, x.dtype().computing());
+        let shape_and_dtype = (Shape::new(&[2, channels.channels])?, x.dtype().computing());
         match x.storage.device() {
-            Device::Cpu => on_cpu(GRAD, inputs, made, &mut |inputs, out| {
+            Device::Cpu => on_cpu(GRAD, inputs, shape_and_dtype, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let both = [inputs.view::<R>(1).data, inputs.view(2).data];
-                    self.changes(inputs, [3, 4], |changes| {
-                        cpu::batch_norm_sums(channels, changes, self.relu, both, out.stored().plain())
+                    self.with_normalizers(inputs, [3, 4], |normalizers| {
+                        cpu::batch_norm_sums(channels, normalizers, self.relu, both, out.stored().plain())
                     })
                 })
             }),
-            Device::Cuda(device) => on_cuda(GRAD, device, inputs, made, &mut |inputs, out| {
-                let [.., weight, bias] = inputs.cuda_views_found();
+            Device::Cuda(device) => on_cuda(GRAD, device, inputs, shape_and_dtype, &mut |inputs, out| {
+                let [.., weight, bias] = inputs.optional_cuda_views();
                 let views = [0, 1, 2].mapped(|i| inputs.cuda_view(i));
                 cuda::sums(device, self.on_cuda(x), views, [weight, bias], out)
             }),
@@ -355,19 +355,19 @@ impl BatchNorm {
     /// The gradient of the input, from the same tensors and, while training, the result of [`sums`](Self::sums).
     fn input_grad(&self, [x, grad]: [&Raw; 2], [weight, bias]: [Option<&Raw>; 2], sums: Option<&Raw>) -> Result<Raw> {
         let inputs = [Some(&self.statistics), Some(x), Some(grad), weight, bias, sums];
-        let (channels, like) = (self.channels(x), (*x.shape(), x.dtype()));
+        let (channels, shape_and_dtype) = (self.channels(x), (*x.shape(), x.dtype()));
         match x.storage.device() {
-            Device::Cpu => on_cpu(GRAD, inputs, like, &mut |inputs, out| {
+            Device::Cpu => on_cpu(GRAD, inputs, shape_and_dtype, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let both = [inputs.view::<R>(1).data, inputs.view(2).data];
                     let sums = inputs.data(5).map(Stored::plain);
-                    self.changes(inputs, [3, 4], |changes| {
-                        cpu::batch_norm_grad(channels, changes, (self.relu, sums), both, out.stored())
+                    self.with_normalizers(inputs, [3, 4], |normalizers| {
+                        cpu::batch_norm_grad(channels, normalizers, (self.relu, sums), both, out.stored())
                     })
                 })
             }),
-            Device::Cuda(device) => on_cuda(GRAD, device, inputs, like, &mut |inputs, out| {
-                let [.., weight, bias, sums] = inputs.cuda_views_found();
+            Device::Cuda(device) => on_cuda(GRAD, device, inputs, shape_and_dtype, &mut |inputs, out| {
+                let [.., weight, bias, sums] = inputs.optional_cuda_views();
                 let views = [0, 1, 2].mapped(|i| inputs.cuda_view(i));
                 cuda::grad(device, self.on_cuda(x), views, [weight, bias, sums], out)
             }),
@@ -381,18 +381,18 @@ impl BatchNorm {
     /// The gradients of input, weight and bias composed of other operations, in the computing type.
     fn composed(&self, x: &Tensor, parameters: [Option<&Tensor>; 2], grad: &Tensor) -> Result<[Tensor; 3]> {
         let (x, grad) = (&x.widened()?, &grad.widened()?);
-        let mut kept = [1; MAX_RANK];
-        kept[self.dim] = x.shape()[self.dim];
-        let kept = Shape::new(&kept[..x.rank()])?;
-        let spread = |parameter: Option<&Tensor>| parameter.map(|it| it.widened()?.reshape_to(kept)).transpose();
+        let mut per_channel = [1; MAX_RANK];
+        per_channel[self.dim] = x.shape()[self.dim];
+        let per_channel = Shape::new(&per_channel[..x.rank()])?;
+        let spread = |parameter: Option<&Tensor>| parameter.map(|it| it.widened()?.reshape_to(per_channel)).transpose();
         let (weight, bias) = (spread(parameters[0])?, spread(parameters[1])?);
-        let mean = |x: &Tensor| x.sum_to(&kept)?.mul_scalar(kept.elements() as f64 / x.len() as f64);
+        let mean = |x: &Tensor| x.sum_to(&per_channel)?.mul_scalar(per_channel.elements() as f64 / x.len() as f64);
         let (center, variance) = if self.training {
             let center = mean(x)?;
             let centered = x.sub(&center)?;
             (center, mean(&centered.mul(&centered)?)?)
         } else {
-            let part = |i: isize| self.statistics().select(0, i)?.reshape_to(kept);
+            let part = |i: isize| self.statistics().select(0, i)?.reshape_to(per_channel);
             (part(0)?, part(1)?)
         };
         let factor = variance.add_scalar(self.eps)?.pow(-0.5)?;
@@ -411,8 +411,8 @@ impl BatchNorm {
             true => grad.sub(&mean(&grad)?)?.sub(&normal.mul(&mean(&dot)?)?)?.mul(&scale)?,
             false => grad.mul(&scale)?,
         };
-        let channels = Shape::new(&[kept.elements()])?;
-        Ok([x_grad, dot.sum_to(&kept)?.reshape_to(channels)?, grad.sum_to(&kept)?.reshape_to(channels)?])
+        let channels = Shape::new(&[per_channel.elements()])?;
+        Ok([x_grad, dot.sum_to(&per_channel)?.reshape_to(channels)?, grad.sum_to(&per_channel)?.reshape_to(channels)?])
     }
 }
 

@@ -32,49 +32,29 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if the tensor does not have four dimensions, [`Error::Memory`] if the copy does not fit
     /// the budget.
     pub fn channels_last(&self) -> Result<Tensor<K>> {
-        self.raw().channels_last().map(Raw::typed)
+        if self.is_channels_last() {
+            return Ok(self.clone());
+        }
+        self.raw().permute(&TO_CHANNELS_LAST)?.contiguous()?.permute(&TO_CHANNELS_FIRST).map(Raw::typed)
     }
 
     /// Whether the channels of a pixel are next to each other, as after [`channels_last`](Self::channels_last).
     pub fn is_channels_last(&self) -> bool {
-        self.raw().is_channels_last()
+        self.raw().layout.is_channels_last()
     }
 }
-
-impl Raw {
-    /// [`Tensor::channels_last`].
-    pub(crate) fn channels_last(&self) -> Result<Raw> {
-        match self.is_channels_last() {
-            true => Ok(self.clone()),
-            false => self.permute(&LAST)?.contiguous()?.permute(&BACK),
-        }
-    }
-
-    /// [`Tensor::is_channels_last`].
-    pub(crate) fn is_channels_last(&self) -> bool {
-        self.layout.is_channels_last()
-    }
-}
-
-const LAST: [isize; 4] = [0, 2, 3, 1];
-const BACK: [isize; 4] = [0, 3, 1, 2];
 
 /// `[batch, channels, height, width]` as `[batch, height, width, channels]`.
-fn last(x: &Tensor) -> Result<Tensor> {
-    x.permute(LAST)
-}
-
+const TO_CHANNELS_LAST: [isize; 4] = [0, 2, 3, 1];
 /// `[batch, height, width, channels]` as `[batch, channels, height, width]`.
-fn back(x: &Tensor) -> Result<Tensor> {
-    x.permute(BACK)
-}
+const TO_CHANNELS_FIRST: [isize; 4] = [0, 3, 1, 2];
 
 /// Whether convolutions of that image keep its channels-last format: on a GPU with cuDNN, where it makes the next
 /// convolution faster.
 pub(super) fn is_kept(image: &Tensor) -> bool {
     match image.storage().device() {
         Device::Cuda(device) => {
-            image.is_channels_last() && !image.is_contiguous() && library::is_there(device, image.dtype())
+            image.is_channels_last() && !image.is_contiguous() && library::is_available(device, image.dtype())
         }
         _ => false,
     }
@@ -99,10 +79,11 @@ pub(super) fn forward(
     let weight_is_last = weight.is_channels_last();
     let memory = MemoryFormat::ChannelsLast { weight_too: weight_is_last };
     let op = ConvolutionOp { memory, ..ConvolutionOp::forward(geometry, image, weight) };
-    let laid = if weight_is_last { last(weight)? } else { weight.clone() };
-    let result = match op.apply([Some(&last(image)?), Some(&laid), None]) {
+    let image = image.permute(TO_CHANNELS_LAST)?;
+    let weight = if weight_is_last { weight.permute(TO_CHANNELS_LAST)? } else { weight.clone() };
+    let result = match op.apply([Some(&image), Some(&weight), None]) {
         Err(Error::Library { .. }) if kernels() != Kernels::Library => return Ok(None),
-        result => back(&result?)?,
+        result => result?.permute(TO_CHANNELS_FIRST)?,
     };
     match bias {
         Some(bias) => result.add(&bias.reshape([1, -1, 1, 1])?).map(Some),

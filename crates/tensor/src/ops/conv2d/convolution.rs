@@ -64,7 +64,7 @@ impl ConvolutionOp {
 
     fn out_shape(&self) -> Result<Shape> {
         let is_weight = matches!(self.kind, ConvolutionKind::WeightGrad);
-        let made = match self.kind {
+        let shape = match self.kind {
             ConvolutionKind::Forward => {
                 let d = self.dims()?;
                 Shape::new(&[d.batch, d.out_channels, d.out_size[0], d.out_size[1]])?
@@ -74,9 +74,9 @@ impl ConvolutionOp {
         };
         match self.memory {
             MemoryFormat::ChannelsLast { weight_too } if weight_too || !is_weight => {
-                Shape::new(&[made[0], made[2], made[3], made[1]])
+                Shape::new(&[shape[0], shape[2], shape[3], shape[1]])
             }
-            _ => Ok(made),
+            _ => Ok(shape),
         }
     }
 
@@ -111,29 +111,30 @@ impl ConvolutionOp {
 
     fn run(&self, op: &'static str, inputs: [Option<&Raw>; 3], relu: bool) -> Result<Raw> {
         let [Some(first), ..] = inputs else { unreachable!("only a bias may be missing") };
-        let (d, made) = (&self.dims()?, (self.out_shape()?, first.dtype()));
+        let (d, shape_and_dtype) = (&self.dims()?, (self.out_shape()?, first.dtype()));
         let running = profiler::op(op);
         profiler::count_flops(|| d.flops());
         let out = match first.storage.device() {
-            Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
+            Device::Cpu => on_cpu(op, inputs, shape_and_dtype, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
-                    let (one, other, out) = (inputs.view::<R>(0).data, inputs.view(1).data, out.stored());
+                    let (first, second, out) = (inputs.view::<R>(0).data, inputs.view(1).data, out.stored());
                     match self.kind {
-                        ConvolutionKind::Forward => cpu::forward(d, one, other, inputs.data(2), relu, out),
-                        ConvolutionKind::ImageGrad => cpu::input_grad(d, other, one, out),
+                        ConvolutionKind::Forward => cpu::forward(d, first, second, inputs.data(2), relu, out),
+                        ConvolutionKind::ImageGrad => cpu::input_grad(d, second, first, out),
                         ConvolutionKind::WeightGrad => {
-                            cpu::weight_and_bias_grad(d, one, cpu::Gradient { numbers: other, positive: None }, out)
+                            let grad = cpu::Gradient { numbers: second, positive: None };
+                            cpu::weight_and_bias_grad(d, first, grad, out)
                         }
                     }
                     .map_err(Error::scratch(OP))
                 })
             }),
-            Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
-                let [.., bias] = inputs.cuda_views_found();
+            Device::Cuda(device) => on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, out| {
+                let [.., bias] = inputs.optional_cuda_views();
                 self.on_cuda(device, d, [inputs.cuda_view(0), inputs.cuda_view(1)], (bias, relu), out)
             }),
         }?;
-        running.made(&inputs, &out, op);
+        running.note_result(&inputs, &out, op);
         Ok(out)
     }
 
@@ -148,48 +149,48 @@ impl ConvolutionOp {
         if let MemoryFormat::ChannelsLast { weight_too } = self.memory {
             return library::convolve_channels_last(device, OP, self.kind, d, weight_too, inputs, out);
         }
-        let [one, other] = inputs;
+        let [first, second] = inputs;
         match self.kind {
             ConvolutionKind::Forward => cuda::forward(device, d, inputs, epilogue, out),
-            ConvolutionKind::ImageGrad => cuda::image_grad(device, d, (other, None), one, out),
+            ConvolutionKind::ImageGrad => cuda::image_grad(device, d, (second, None), first, out),
             ConvolutionKind::WeightGrad => cuda::weight_grad(device, d, inputs, out),
         }
     }
 
     /// Another one of the three operations, with the same sizes.
-    fn other(&self, kind: ConvolutionKind, inputs: [&Tensor; 2]) -> Result<Tensor> {
-        let [one, other] = inputs.mapped(Some);
-        ConvolutionOp { kind, ..*self }.apply([one, other, None])
+    fn apply_other_kind(&self, kind: ConvolutionKind, inputs: [&Tensor; 2]) -> Result<Tensor> {
+        let [first, second] = inputs.mapped(Some);
+        ConvolutionOp { kind, ..*self }.apply([first, second, None])
     }
 
     /// Whether one kernel computes the gradients of weight and bias together.
-    fn makes_both(&self, saved: &Saved<'_, 3>) -> bool {
-        let wanted = saved.needs(1) && saved.needs(2) && !is_grad_enabled();
-        wanted && is_fused(self.geometry, saved.input(0), self.weight)
+    fn fuses_weight_and_bias_grad(&self, saved: &Saved<'_, 3>) -> bool {
+        let needs_both = saved.needs(1) && saved.needs(2) && !is_grad_enabled();
+        needs_both && is_fused(self.geometry, saved.input(0), self.weight)
     }
 
     /// The gradients of weight and bias by one kernel. A gradient of the result counts as 0 where `mask`, if there is
     /// one, is at most 0.
-    fn both_gradients(&self, image: &Raw, grad: &Raw, mask: Option<&Raw>) -> Result<[Option<Tensor>; 2]> {
+    fn weight_and_bias_grads(&self, image: &Raw, grad: &Raw, mask: Option<&Raw>) -> Result<[Option<Tensor>; 2]> {
         let d = &self.dims()?;
         let (inputs, len) = ([Some(image), Some(grad), mask], self.weight.elements() + self.weight[0]);
-        let made = (Shape::new(&[len])?, image.dtype());
+        let shape_and_dtype = (Shape::new(&[len])?, image.dtype());
         let _running = profiler::op(OP);
         profiler::count_flops(|| d.flops());
         let both: Tensor = match image.storage.device() {
-            Device::Cpu => on_cpu(OP, inputs, made, &mut |inputs, out| {
+            Device::Cpu => on_cpu(OP, inputs, shape_and_dtype, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let grad = cpu::Gradient { numbers: inputs.view::<R>(1).data, positive: inputs.data(2) };
                     cpu::weight_and_bias_grad(d, inputs.view(0).data, grad, out.stored()).map_err(Error::scratch(OP))
                 })
             }),
-            Device::Cuda(device) => on_cuda(OP, device, inputs, made, &mut |inputs, out| {
+            Device::Cuda(device) => on_cuda(OP, device, inputs, shape_and_dtype, &mut |inputs, out| {
                 let [image, grad] = [inputs.cuda_view(0), inputs.cuda_view(1)];
-                cuda::weight_and_bias_grad(device, d, image, (grad, inputs.cuda_views_found()[2]), out)
+                cuda::weight_and_bias_grad(device, d, image, (grad, inputs.optional_cuda_views()[2]), out)
             }),
         }?
         .typed();
-        let [weight, bias] = both.split_behind(self.weight.elements())?;
+        let [weight, bias] = both.split_after(self.weight.elements())?;
         Ok([Some(weight.reshape_to(self.weight)?), Some(bias)])
     }
 }
@@ -199,23 +200,24 @@ impl Derivative<3> for ConvolutionOp {
 
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         use ConvolutionKind::{Forward, ImageGrad, WeightGrad};
-        let (one, other) = (saved.input(0), saved.input(1));
-        let [of_one, of_other] = match self.kind {
+        let (first, second) = (saved.input(0), saved.input(1));
+        let [of_first, of_second] = match self.kind {
             // of image and weight; `grad` is the result's
-            Forward => [(ImageGrad, [other, grad]), (WeightGrad, [one, grad])],
+            Forward => [(ImageGrad, [second, grad]), (WeightGrad, [first, grad])],
             // of weight and result; `grad` is shaped like the image
-            ImageGrad => [(WeightGrad, [grad, other]), (Forward, [grad, one])],
+            ImageGrad => [(WeightGrad, [grad, second]), (Forward, [grad, first])],
             // of image and result; `grad` is shaped like the weight
-            WeightGrad => [(ImageGrad, [grad, other]), (Forward, [one, grad])],
+            WeightGrad => [(ImageGrad, [grad, second]), (Forward, [first, grad])],
         };
-        let first = saved.grad_of(0, || self.other(of_one.0, of_one.1))?;
-        let [second, bias] = match self.makes_both(saved) {
-            true => self.both_gradients(one.raw(), &grad.raw().gap_free()?, None)?,
-            false => {
-                [saved.grad_of(1, || self.other(of_other.0, of_other.1))?, saved.grad_of(2, || grad.sum([0, 2, 3]))?]
-            }
+        let first_grad = saved.grad_of(0, || self.apply_other_kind(of_first.0, of_first.1))?;
+        let [second_grad, bias_grad] = match self.fuses_weight_and_bias_grad(saved) {
+            true => self.weight_and_bias_grads(first.raw(), &grad.raw().gap_free()?, None)?,
+            false => [
+                saved.grad_of(1, || self.apply_other_kind(of_second.0, of_second.1))?,
+                saved.grad_of(2, || grad.sum([0, 2, 3]))?,
+            ],
         };
-        Ok([first, second, bias])
+        Ok([first_grad, second_grad, bias_grad])
     }
 }
 
@@ -230,11 +232,11 @@ impl Derivative<3> for ConvolutionRelu {
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (op, image, weight, out) = (&self.0, saved.input(0), saved.input(1), saved.output());
         let masks_itself = !saved.needs(0) || !grad.device().is_cpu();
-        if !op.makes_both(saved) || !masks_itself {
+        if !op.fuses_weight_and_bias_grad(saved) || !masks_itself {
             return op.backward(saved, &grad.where_positive(out)?);
         }
         let (grad, out) = (grad.raw().gap_free()?, out.raw().gap_free()?);
-        let [weight_grad, bias_grad] = op.both_gradients(image.raw(), &grad, Some(&out))?;
+        let [weight_grad, bias_grad] = op.weight_and_bias_grads(image.raw(), &grad, Some(&out))?;
         Ok([saved.grad_of(0, || self.image_grad(weight.raw(), [&grad, &out]))?, weight_grad, bias_grad])
     }
 }
@@ -249,10 +251,10 @@ impl ConvolutionRelu {
         let inputs = [weight, grad, mask].mapped(Some);
         let _running = profiler::op(OP);
         profiler::count_flops(|| d.flops());
-        let made = on_cuda(OP, device, inputs, (op.image, weight.dtype()), &mut |inputs, out| {
+        let grad = on_cuda(OP, device, inputs, (op.image, weight.dtype()), &mut |inputs, out| {
             let [weight, grad, mask] = inputs.cuda_views();
             cuda::image_grad(device, d, (grad, Some(mask)), weight, out)
         })?;
-        Ok(made.typed())
+        Ok(grad.typed())
     }
 }

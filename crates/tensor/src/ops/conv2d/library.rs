@@ -24,7 +24,7 @@ fn is_large(d: &ConvDims) -> bool {
 }
 
 /// The library's name of the type, if the library is used for it.
-fn of_library(dtype: DType) -> Option<DataType> {
+fn library_type(dtype: DType) -> Option<DataType> {
     data_type(dtype).filter(|&data_type| data_type != DataType::F64)
 }
 
@@ -34,13 +34,13 @@ pub(super) fn is_wanted(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool
 }
 
 /// Whether the library is used for large convolutions of that type.
-pub(super) fn is_there(device: &CudaDevice, dtype: DType) -> bool {
+pub(super) fn is_available(device: &CudaDevice, dtype: DType) -> bool {
     is_for(device, true, dtype)
 }
 
 fn is_for(device: &CudaDevice, is_large: bool, dtype: DType) -> bool {
     let work = Work { op: "conv2d", is_large, sizes: &String::new };
-    of_library(dtype).is_some() && device.dnn_for(&work).is_ok_and(|dnn| dnn.is_some())
+    library_type(dtype).is_some() && device.dnn_for(&work).is_ok_and(|dnn| dnn.is_some())
 }
 
 /// Computes one of the three convolutions; false if the library is missing or not used for it. `inputs` are two of
@@ -54,7 +54,7 @@ pub(super) fn convolve(
     out: &mut CudaOut<'_>,
 ) -> Result<bool> {
     let dtype = out.dtype();
-    let Some(data_type) = of_library(dtype) else { return Ok(false) };
+    let Some(data_type) = library_type(dtype) else { return Ok(false) };
     let inputs_exist = inputs.iter().all(|input| input.shape().elements() > 0);
     if !inputs_exist || out.shape().elements() == 0 {
         return Ok(false);
@@ -82,7 +82,7 @@ pub(super) fn convolve_channels_last(
     let dtype = out.dtype();
     let sizes = || sizes_of(d, dtype);
     let work = Work { op, is_large: true, sizes: &sizes };
-    let Some(data_type) = of_library(dtype) else { unreachable!("`is_wanted` refuses {dtype}") };
+    let Some(data_type) = library_type(dtype) else { unreachable!("`is_wanted` refuses {dtype}") };
     let layouts = shapes(d).mapped(|sizes| Shape::new(&sizes).map(Layout::channels_last));
     let [image, weight, result] = layouts;
     let (image, weight, result) = (image?, weight?, result?);
@@ -90,26 +90,26 @@ pub(super) fn convolve_channels_last(
     let convolution = describe(d, kind, data_type, strides);
     let stream = device.stream();
     let convolve = |inputs, out| {
-        let queued = device.dnn_anyway(&work)?.convolve(&stream, &convolution, inputs, out);
-        queued.map_err(|source| work.error(source))
+        let launched = device.require_dnn(&work)?.convolve(&stream, &convolution, inputs, out);
+        launched.map_err(|source| work.error(source))
     };
     let mut bytes = inputs.mapped(|input| input.bytes());
     if weight_is_last {
         return convolve(bytes, out.into_bytes());
     }
-    let refused = |source| Error::cuda(op, source);
-    let mut turned = stream.allocate::<u8>(weight.shape().elements() * dtype.size()).map_err(refused)?;
-    let weight_at = match kind {
+    let error = |source| Error::cuda(op, source);
+    let mut weight_copy = stream.allocate::<u8>(weight.shape().elements() * dtype.size()).map_err(error)?;
+    let weight_input = match kind {
         ConvolutionKind::Forward => Some(1),
         ConvolutionKind::ImageGrad => Some(0),
         ConvolutionKind::WeightGrad => None,
     };
-    let Some(at) = weight_at else {
-        convolve(bytes, turned.view_mut())?;
-        return COPY.run(device, op, &[CudaView::new(turned.view(), &weight, dtype)], &[], out);
+    let Some(at) = weight_input else {
+        convolve(bytes, weight_copy.view_mut())?;
+        return COPY.run(device, op, &[CudaView::new(weight_copy.view(), &weight, dtype)], &[], out);
     };
-    COPY.run(device, op, &[inputs[at]], &[], CudaOut::new(turned.view_mut(), &weight, dtype))?;
-    bytes[at] = turned.view();
+    COPY.run(device, op, &[inputs[at]], &[], CudaOut::new(weight_copy.view_mut(), &weight, dtype))?;
+    bytes[at] = weight_copy.view();
     convolve(bytes, out.reborrow().into_bytes())
 }
 
@@ -128,11 +128,11 @@ fn sizes_of(d: &ConvDims, dtype: DType) -> String {
 }
 
 /// The values in the order of image, weight and result.
-fn in_order<X>(kind: ConvolutionKind, [one, other]: [X; 2], out: X) -> [X; 3] {
+fn in_order<X>(kind: ConvolutionKind, [first, second]: [X; 2], out: X) -> [X; 3] {
     match kind {
-        ConvolutionKind::Forward => [one, other, out],
-        ConvolutionKind::ImageGrad => [out, one, other],
-        ConvolutionKind::WeightGrad => [one, out, other],
+        ConvolutionKind::Forward => [first, second, out],
+        ConvolutionKind::ImageGrad => [out, first, second],
+        ConvolutionKind::WeightGrad => [first, out, second],
     }
 }
 
@@ -148,8 +148,8 @@ fn describe(d: &ConvDims, kind: ConvolutionKind, data_type: DataType, strides: [
 
 /// The strides of the four dimensions. In a contiguous tensor, dimensions of size 1 get the canonical strides.
 fn strides(layout: &Layout) -> [usize; 4] {
-    let as_it_should = Layout::contiguous(*layout.shape());
-    let layout = if layout.is_contiguous() { &as_it_should } else { layout };
+    let contiguous = Layout::contiguous(*layout.shape());
+    let layout = if layout.is_contiguous() { &contiguous } else { layout };
     from_fn(|dim| layout.strides()[dim])
 }
 
@@ -157,8 +157,8 @@ fn strides(layout: &Layout) -> [usize; 4] {
 pub(super) fn add_bias(device: &CudaDevice, bias: CudaView<'_>, out: CudaOut<'_>) -> Result<()> {
     static ADD: Formula =
         Formula { name: "add bias", inputs: &["y", "bias"], constants: &[], text: "y + bias", changes: true };
-    let one_each = Shape::new(&[1, bias.shape().elements(), 1, 1])?;
-    let layout = Layout::contiguous(one_each).expand("conv2d", out.shape())?;
+    let per_channel = Shape::new(&[1, bias.shape().elements(), 1, 1])?;
+    let layout = Layout::contiguous(per_channel).expand("conv2d", out.shape())?;
     let bias = CudaView::new(bias.bytes(), &layout, bias.dtype());
     ADD.run(device, "conv2d", &[bias], &[], out)
 }

@@ -18,6 +18,43 @@ use crate::op::{Precision, same_precision};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
 
+/// The constructor and the builder methods that the options of both convolutions have.
+macro_rules! geometry_methods {
+    ($options:ident) => {
+        impl $options {
+            /// The defaults.
+            pub fn new() -> $options {
+                $options::default()
+            }
+
+            /// The same stride both ways.
+            #[must_use]
+            pub fn stride(self, stride: usize) -> $options {
+                $options { stride: [stride; 2], ..self }
+            }
+
+            /// The same padding on all sides.
+            #[must_use]
+            pub fn padding(self, padding: usize) -> $options {
+                $options { padding: [padding; 2], ..self }
+            }
+
+            /// The same dilation both ways.
+            #[must_use]
+            pub fn dilation(self, dilation: usize) -> $options {
+                $options { dilation: [dilation; 2], ..self }
+            }
+
+            /// That number of groups of channels.
+            #[must_use]
+            pub fn groups(self, groups: usize) -> $options {
+                $options { groups, ..self }
+            }
+        }
+    };
+}
+use geometry_methods;
+
 /// The geometry of [`Tensor::conv2d`]: stride 1, no padding, dilation 1 and one group, unless changed.
 ///
 /// ```
@@ -43,36 +80,9 @@ impl Default for Conv2dOptions {
     }
 }
 
+geometry_methods! { Conv2dOptions }
+
 impl Conv2dOptions {
-    /// The defaults.
-    pub fn new() -> Conv2dOptions {
-        Conv2dOptions::default()
-    }
-
-    /// The same stride both ways.
-    #[must_use]
-    pub fn stride(self, stride: usize) -> Conv2dOptions {
-        Conv2dOptions { stride: [stride; 2], ..self }
-    }
-
-    /// The same padding on all sides.
-    #[must_use]
-    pub fn padding(self, padding: usize) -> Conv2dOptions {
-        Conv2dOptions { padding: [padding; 2], ..self }
-    }
-
-    /// The same dilation both ways.
-    #[must_use]
-    pub fn dilation(self, dilation: usize) -> Conv2dOptions {
-        Conv2dOptions { dilation: [dilation; 2], ..self }
-    }
-
-    /// That number of groups of channels.
-    #[must_use]
-    pub fn groups(self, groups: usize) -> Conv2dOptions {
-        Conv2dOptions { groups, ..self }
-    }
-
     /// All sizes, from the shapes of image and weight. This is the only place that checks them.
     fn dims(&self, image: &Shape, weight: &Shape) -> Result<cpu::ConvDims> {
         let wrong =

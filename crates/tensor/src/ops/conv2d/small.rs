@@ -19,7 +19,7 @@ const MAX_THREADS: usize = 512;
 /// Shared memory that every block can have, less a reserve for the compiler.
 const SHARED_BYTES: usize = (48 << 10) - 512;
 /// The most elements that a thread loads before it uses the first.
-const MAX_WAITING: usize = 48;
+const MAX_LOADS: usize = 48;
 /// The most sums of a thread.
 const MAX_SUMS: usize = 64;
 /// Blocks that share the images of a weight's gradient; any GPU with clusters allows this many.
@@ -174,10 +174,10 @@ impl Correlation {
         let [y, x] = [g.axis(0, 1), g.axis(1, self.pixels)];
         let plane = (y.places * x.places.next_multiple_of(4)).next_multiple_of(8) + 4;
         let weights = (g.kernel_area() * self.block_rows).next_multiple_of(8) + 4;
-        let waiting = (g.channels * g.source[0] * g.source[1]).div_ceil(self.threads) * (1 + usize::from(masked))
+        let loads = (g.channels * g.source[0] * g.source[1]).div_ceil(self.threads) * (1 + usize::from(masked))
             + (g.channels * g.kernel_area() * self.block_rows).div_ceil(self.threads);
         self.threads <= MAX_THREADS
-            && waiting <= MAX_WAITING
+            && loads <= MAX_LOADS
             && self.tile_rows * self.pixels * y.cell * x.cell <= MAX_SUMS
             && g.channels * (plane + weights) * size <= SHARED_BYTES
     }
@@ -219,8 +219,9 @@ impl WeightGrad {
         let pixels = width.div_ceil(width.div_ceil(8));
         let most = (40 / (geometry.kernel_area() + 1)).max(1);
         // Fewer rows per thread are better than too few blocks.
-        let few = |tile: usize| rows.div_ceil(tile) * channels < CLUSTER;
-        let tile_rows = [4, 2].into_iter().find(|&tile| tile <= tile_rows(rows, most) && !few(tile)).unwrap_or(1);
+        let is_too_few_blocks = |tile: usize| rows.div_ceil(tile) * channels < CLUSTER;
+        let fits = |tile: usize| tile <= tile_rows(rows, most) && !is_too_few_blocks(tile);
+        let tile_rows = [4, 2].into_iter().find(|&tile| fits(tile)).unwrap_or(1);
         let plan = |images, block_rows, block_channels| {
             WeightGrad { geometry, pixels, tile_rows, block_rows, block_channels, images, splits: 1 }.with_splits()
         };
@@ -273,7 +274,7 @@ impl WeightGrad {
         let sums = self.tile_rows * (g.kernel_area() + 1);
         let received = (self.combinations() * sums).div_ceil(CLUSTER) * (self.splits * CLUSTER + 1);
         self.threads() <= MAX_THREADS
-            && self.loads().div_ceil(self.threads()) <= 2 * MAX_WAITING
+            && self.loads().div_ceil(self.threads()) <= 2 * MAX_LOADS
             && sums <= MAX_SUMS
             && (self.images * (grads + source) + received) * size <= SHARED_BYTES
     }
@@ -329,8 +330,8 @@ fn correlate(
         ("HAS_MASK", mask.is_some().into()),
         ("ALIGNED", aligned.into()),
     ]);
-    let others = [x, weight, bias.unwrap_or(weight), mask.unwrap_or(x)].mapped(|view| view.argument());
-    let [x_argument, weight, bias, mask] = others;
+    let [x_argument, weight, bias, mask] =
+        [x, weight, bias.unwrap_or(weight), mask.unwrap_or(x)].mapped(|view| view.argument());
     let arguments = [out.argument(), x_argument, weight, bias, mask];
     // SAFETY: the kernel takes these. The sizes of `ConvDims`, for which it is compiled, fit together: it reads only
     // inside source, weight and, if there are any, bias and mask, aligned as ALIGNED says, and writes each result
@@ -412,7 +413,7 @@ mod tests {
     use super::*;
 
     /// The geometries of a small network, and unusual ones.
-    fn some() -> Vec<ConvDims> {
+    fn all_dims() -> Vec<ConvDims> {
         let dims = |[in_channels, out_channels]: [usize; 2],
                     in_size: [usize; 2],
                     kernel,
@@ -453,7 +454,7 @@ mod tests {
 
     #[test]
     fn blocks_and_threads_cover_all_results_once() {
-        for d in some() {
+        for d in all_dims() {
             for transposed in [false, true] {
                 let geometry = Geometry::new(&d, transposed).unwrap();
                 let Some(plan) = Correlation::new(geometry, 4, true) else { continue };
@@ -474,7 +475,7 @@ mod tests {
 
     #[test]
     fn what_is_not_small_has_other_kernels() {
-        let small = some()[1];
+        let small = all_dims()[1];
         for other in [
             ConvDims { groups: 2, ..small },
             ConvDims { dilation: [2, 1], ..small },
@@ -495,7 +496,7 @@ mod tests {
             eprintln!("SKIPPED: {missing}");
             return;
         }
-        for (i, d) in some().iter().enumerate() {
+        for (i, d) in all_dims().iter().enumerate() {
             let dtype = [DType::F32, DType::F64, DType::F16][i % 3];
             let extra = [("HAS_BIAS", 1), ("HAS_MASK", 1), ("ALIGNED", 1), ("RELU", 1)];
             for transposed in [false, true] {

@@ -6,7 +6,7 @@
 use pagelock_cuda::library::ConvolutionKind;
 
 use super::convolution::{ConvolutionOp, MemoryFormat};
-use super::{Conv2dOptions, PRECISION};
+use super::{Conv2dOptions, PRECISION, geometry_methods};
 use crate::autocast::prepared;
 use crate::error::{Error, Result};
 use crate::op::same_precision;
@@ -42,40 +42,13 @@ impl Default for ConvTranspose2dOptions {
     }
 }
 
+geometry_methods! { ConvTranspose2dOptions }
+
 impl ConvTranspose2dOptions {
-    /// The defaults.
-    pub fn new() -> ConvTranspose2dOptions {
-        ConvTranspose2dOptions::default()
-    }
-
-    /// The same stride both ways.
-    #[must_use]
-    pub fn stride(self, stride: usize) -> ConvTranspose2dOptions {
-        ConvTranspose2dOptions { stride: [stride; 2], ..self }
-    }
-
-    /// The same padding on all sides.
-    #[must_use]
-    pub fn padding(self, padding: usize) -> ConvTranspose2dOptions {
-        ConvTranspose2dOptions { padding: [padding; 2], ..self }
-    }
-
     /// That number of additional rows and columns.
     #[must_use]
     pub fn output_padding(self, output_padding: usize) -> ConvTranspose2dOptions {
         ConvTranspose2dOptions { output_padding: [output_padding; 2], ..self }
-    }
-
-    /// That number of groups of channels.
-    #[must_use]
-    pub fn groups(self, groups: usize) -> ConvTranspose2dOptions {
-        ConvTranspose2dOptions { groups, ..self }
-    }
-
-    /// The same dilation both ways.
-    #[must_use]
-    pub fn dilation(self, dilation: usize) -> ConvTranspose2dOptions {
-        ConvTranspose2dOptions { dilation: [dilation; 2], ..self }
     }
 
     /// The operation. This is the only place that checks its shapes.
@@ -84,12 +57,12 @@ impl ConvTranspose2dOptions {
             let expected = "it must be [batch, channels, height, width]; reshape or unsqueeze it";
             return Err(Error::wrong_shape(OP, "the image", image, expected));
         };
-        let [weight_in, group_channels, kernel_h, kernel_w] = **weight else {
+        let [weight_in_channels, group_channels, kernel_h, kernel_w] = **weight else {
             let expected = "it must be [in_channels, out_channels / groups, kernel_h, kernel_w]";
             return Err(Error::wrong_shape(OP, "the weight", weight, expected));
         };
         let ConvTranspose2dOptions { stride, padding, output_padding, groups, dilation } = *self;
-        if groups == 0 || in_channels != weight_in || !in_channels.is_multiple_of(groups) {
+        if groups == 0 || in_channels != weight_in_channels || !in_channels.is_multiple_of(groups) {
             let expected = format!(
                 "for the image {image} in {groups} groups it must begin with {in_channels}, a multiple of groups"
             );
@@ -160,8 +133,8 @@ impl Tensor {
     ) -> Result<Tensor> {
         let (image, weight) = (prepared(PRECISION, self)?, prepared(PRECISION, weight)?);
         let bias = bias.map(|bias| prepared(PRECISION, bias)).transpose()?;
-        let of_one = [image.raw(), weight.raw(), bias.as_ref().unwrap_or(&weight).raw()];
-        same_precision(OP, &of_one)?;
+        let operands = [image.raw(), weight.raw(), bias.as_ref().unwrap_or(&weight).raw()];
+        same_precision(OP, &operands)?;
         let op = geometry.op(image.shape(), weight.shape())?;
         let out_channels = op.image[1];
         if let Some(bias) = bias.as_ref().filter(|bias| *bias.shape() != [out_channels]) {

@@ -44,10 +44,11 @@ pub fn add_correct_(correct: &Tensor<Int>, total: &Tensor<Int>, scores: &Tensor,
     if scores.is_empty() {
         return total.add_scalar_(*n as i64);
     }
-    let apart = !correct.shares_storage(total) && ![correct, total].iter().any(|count| count.shares_storage(labels));
+    let shares_labels = [correct, total].iter().any(|count| count.shares_storage(labels));
+    let are_separate = !correct.shares_storage(total) && !shares_labels;
     let are_i64 = correct.dtype() == DType::I64 && total.dtype() == DType::I64;
     no_grad(|| match device {
-        Device::Cuda(cuda) if apart && are_i64 => {
+        Device::Cuda(cuda) if are_separate && are_i64 => {
             let (scores, labels) = (scores.detach().contiguous()?, labels.to_dtype(DType::I64)?.contiguous()?);
             cuda::add_correct(OP, cuda, [correct.raw(), total.raw()], [scores.raw(), labels.raw()])
         }

@@ -27,7 +27,7 @@ INLINE Scale scale_of(const T* x, const Rows& g) {
 // The loss of a row, for the first of its threads.
 INLINE R loss_of(const T* x, i64 right, const Scale& scale, const Rows& g, Fault* fault, u64 site) {
     R score = __shfl_sync(EVERYONE, scale.mine, u32(right) % LANES, LANES);
-    if (!exists(right, g.classes, fault, site)) return real(nothing());
+    if (!exists(right, g.classes, fault, site)) return real(missing_value());
     return log(scale.sum) - ((right < LANES ? score : real(x[right])) - scale.largest);
 }
 

@@ -166,8 +166,8 @@ pub(super) fn total(
     let rows = Argument::Value(bytemuck::bytes_of(&rows));
     let kernel = ([x.dtype(), out.dtype()], "total");
     device.with_fault(indexed(x), |[fault, site]| {
-        let (loss, nothing) = (out.argument(), x.argument());
-        let grad = grad.as_mut().map_or(nothing, |grad| grad.argument());
+        let (loss, unused) = (out.argument(), x.argument());
+        let grad = grad.as_mut().map_or(unused, |grad| grad.argument());
         let arguments = [loss, grad, x.argument(), target.argument(), fault, site, rows];
         // SAFETY: as in `losses`; out has one element, and grad as many as x, or it is not written.
         unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }

@@ -34,7 +34,8 @@ KERNEL losses(O* y, Scale* scales, const T* x, const i64* target, Fault* fault, 
     if (threadIdx.x > 0) return;
     if (HAS_SCALES) scales[r] = scale;
     i64 right = target[r];
-    R loss = exists(right, n, fault, site) ? log(scale.sum) - (real(x[r * n + right]) - scale.largest) : real(nothing());
+    R loss = exists(right, n, fault, site) ? log(scale.sum) - (real(x[r * n + right]) - scale.largest)
+                                           : real(missing_value());
     y[r] = to<O>(loss);
 }
 #endif

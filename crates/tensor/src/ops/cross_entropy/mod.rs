@@ -50,7 +50,7 @@ fn loss_in(to: DType, scores: &Tensor, target: &Tensor<Int>, reduction: Reductio
     let labels = Labels { target, version, reduction };
     let wants_grad = reduction != Reduction::None && scores.requires_grad() && is_grad_enabled();
     let keeps_scales = scores.requires_grad() && is_grad_enabled();
-    apply(CrossEntropy { labels, to, wants_grad, keeps_scales, made: Mutex::default() }, [scores])
+    apply(CrossEntropy { labels, to, wants_grad, keeps_scales, outputs: Mutex::default() }, [scores])
 }
 
 /// The right classes, which must not change until the gradient is computed.
@@ -101,12 +101,12 @@ struct CrossEntropy {
     wants_grad: bool,
     /// Whether a device saves the scales of long rows for their gradient.
     keeps_scales: bool,
-    made: Mutex<Made>, // guards nothing else
+    outputs: Mutex<ForwardOutputs>, // guards nothing else
 }
 
 /// The tensors that a device computes along with the loss.
 #[derive(Default)]
-struct Made {
+struct ForwardOutputs {
     /// The gradient of `x` for a loss whose own gradient is 1, until `backward_of_one` takes it.
     grad: Option<Raw>,
     /// The largest element of each row, and Σ exp(x − largest).
@@ -114,8 +114,8 @@ struct Made {
 }
 
 impl CrossEntropy {
-    fn made(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn outputs(&self) -> MutexGuard<'_, ForwardOutputs> {
+        self.outputs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,9 +139,9 @@ impl Op<1> for CrossEntropy {
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
         let factor = constant(x.dtype(), self.labels.factor().into());
         let on = Device::Cuda(device.clone());
-        let room = |shape, dtype| FreshCuda::allocate(<Self as Op<1>>::NAME, shape, dtype, &on, device);
-        let mut grad = self.wants_grad.then(|| room(*x.shape(), x.dtype())).transpose()?;
-        let of_rows = || room(Shape::new(&[x.shape()[0], 2])?, x.dtype().computing());
+        let allocate = |shape, dtype| FreshCuda::allocate(<Self as Op<1>>::NAME, shape, dtype, &on, device);
+        let mut grad = self.wants_grad.then(|| allocate(*x.shape(), x.dtype())).transpose()?;
+        let of_rows = || allocate(Shape::new(&[x.shape()[0], 2])?, x.dtype().computing());
         let mut scales = (self.keeps_scales && cuda::reads_rows_again(x)).then(of_rows).transpose()?;
         self.labels.with_view(|target| match self.labels.reduction {
             Reduction::None => cuda::losses(device, x, target, scales.as_mut().map(FreshCuda::out), out),
@@ -149,7 +149,7 @@ impl Op<1> for CrossEntropy {
                 cuda::total(device, x, target, factor, out, grad.as_mut().map(FreshCuda::out))
             }
         })?;
-        *self.made() = Made { grad: grad.map(FreshCuda::share), scales: scales.map(FreshCuda::share) };
+        *self.outputs() = ForwardOutputs { grad: grad.map(FreshCuda::share), scales: scales.map(FreshCuda::share) };
         Ok(())
     }
 }
@@ -159,13 +159,13 @@ impl Derivative<1> for CrossEntropy {
 
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         self.labels.check_unchanged()?;
-        let gradient = CrossEntropyGrad { labels: self.labels.clone(), scales: self.made().scales.clone() };
+        let gradient = CrossEntropyGrad { labels: self.labels.clone(), scales: self.outputs().scales.clone() };
         Ok([Some(apply(gradient, [saved.input(0), grad])?)])
     }
     fn backward_of_one(&self, saved: &Saved<'_, 1>) -> Option<Result<[Option<Tensor>; 1]>> {
         let Device::Cuda(device) = saved.input(0).storage().device() else { return None };
-        let made = || self.made().grad.take(); // taken, since the caller may change it
-        let grad = |()| match made() {
+        let take_grad = || self.outputs().grad.take(); // taken, since the caller may change it
+        let grad = |()| match take_grad() {
             Some(grad) => Ok([Some(grad.typed())]),
             None => Ok([Some(self.gradient_of_one(device, saved.input(0).raw())?)]),
         };
@@ -256,7 +256,7 @@ impl CrossEntropy {
     /// The gradient of `x` on a device where the output's gradient is 1; not recorded.
     fn gradient_of_one(&self, device: &CudaDevice, x: &Raw) -> Result<Tensor> {
         let factor = constant(x.dtype(), self.labels.factor().into());
-        let (x, scales) = (&x.gap_free()?, self.made().scales.clone());
+        let (x, scales) = (&x.gap_free()?, self.outputs().scales.clone());
         let out = on_cuda(GRADIENT, device, [Some(x)], (*x.shape(), x.dtype()), &mut |inputs, out| {
             let [x] = inputs.cuda_views();
             self.labels.with_view(|target| {

@@ -59,7 +59,7 @@ fn kept(p: f32, draw: Draw, len: usize) -> Result<Tensor<Int>> {
     let mut out = Fresh::allocate("dropout", Shape::new(&[len.div_ceil(BLOCK) * BYTES])?, DType::U8)?;
     let computed = try_for_each_chunk_mut(out.bits::<u8>(), random::CHUNK / 8, |i, bytes| {
         scratch::with(8 * bytes.len(), |numbers: &mut [f32]| {
-            random::fill_uniform(draw.behind_chunks_of_f32(i), (&mut *numbers).into());
+            random::fill_uniform(draw.after_chunks_of_f32(i), (&mut *numbers).into());
             keep(p, numbers, bytes);
             Ok(())
         })
@@ -102,17 +102,19 @@ enum Mask {
 
 impl Dropout {
     fn of(self, x: &Tensor) -> Result<Tensor> {
-        let (gap_free, like) = (&x.raw().gap_free()?, (*x.shape(), x.dtype()));
+        let (input, shape_and_dtype) = (&x.raw().gap_free()?, (*x.shape(), x.dtype()));
         let out = match &self.mask {
-            Mask::Kept(kept) => on_cpu(OP, [Some(gap_free), Some(kept.raw())], like, &mut |inputs, out| {
+            Mask::Kept(kept) => on_cpu(OP, [Some(input), Some(kept.raw())], shape_and_dtype, &mut |inputs, out| {
                 let kept = inputs.view::<u8>(1).data.plain();
                 by_real!(inputs.dtype(), R => scale_all(kept, self.scale as R, inputs.view(0).data, out.stored()));
                 Ok(())
             }),
-            Mask::Drawn { p, draw, device } => on_cuda(OP, device, [Some(gap_free)], like, &mut |inputs, out| {
-                let scale = constant(inputs.dtype(), self.scale.into());
-                cuda::run(device, *draw, *p, scale, inputs.cuda_view(0), out)
-            }),
+            Mask::Drawn { p, draw, device } => {
+                on_cuda(OP, device, [Some(input)], shape_and_dtype, &mut |inputs, out| {
+                    let scale = constant(inputs.dtype(), self.scale.into());
+                    cuda::run(device, *draw, *p, scale, inputs.cuda_view(0), out)
+                })
+            }
         }?;
         Ok(record(OP, self, [Some(x.raw())], out).typed())
     }
@@ -129,10 +131,10 @@ fn scale_all<R: Real>(kept: &[u8], scale: R, x: Stored<'_, R>, out: StoredMut<'_
         let start = i * random::CHUNK;
         let (kept, x) = (&kept[start / 8..], x.part(start, out.len()));
         let done = scale_halves(kept, scale, x, out.all());
-        let mut room = [R::ZERO; PIECE];
+        let mut buffer = [R::ZERO; PIECE];
         out.part(done, x.len() - done).each_piece(|at, out| {
             let at = done + at;
-            scale_kept(&kept[at / 8..], scale, x.part(at, out.len()).widened(&mut room), out);
+            scale_kept(&kept[at / 8..], scale, x.part(at, out.len()).widened(&mut buffer), out);
         });
     });
 }

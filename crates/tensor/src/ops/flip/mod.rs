@@ -23,15 +23,15 @@ pub(super) fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
         return flip(&x.permute(&to)?, places)?.permute(&back);
     }
     let input = x.gap_free()?;
-    let like = (*x.shape(), x.dtype());
+    let shape_and_dtype = (*x.shape(), x.dtype());
     let out = match x.storage.device() {
         Device::Cuda(device) => once.iter().try_fold(input, |input, &dim| {
-            on_cuda("flip", device, [Some(&input)], like, &mut |inputs, out| {
+            on_cuda("flip", device, [Some(&input)], shape_and_dtype, &mut |inputs, out| {
                 let [x] = inputs.cuda_views();
                 cuda::flip(device, x, dim, out)
             })
         })?,
-        _ => on_cpu("flip", [Some(&input)], like, &mut |inputs, out| {
+        _ => on_cpu("flip", [Some(&input)], shape_and_dtype, &mut |inputs, out| {
             by_bits!(inputs.dtype(), B => {
                 let x = inputs.bits_of::<B>(0);
                 cpu::flip(x.data.plain(), x.shape, &once, out.bits());

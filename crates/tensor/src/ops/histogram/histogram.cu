@@ -1,43 +1,43 @@
-// Histograms: counts[place] += the number of elements with that place.   counts: [places], zero at first;  x: [n].
+// Histograms: counts[i] += the number of elements of counter i.   counts: [counters], zero at first;  x: [n].
 // Elements without a counter are not counted. Sums of integers do not depend on their order.
 //
-// count_numbers    the place of an element is its value
-// count_bins       the place of an element is its bin, of `places` equal bins of [least, most]
+// count_numbers    the counter of an element is its value
+// count_bins       the counter of an element is its bin, of `counters` equal bins of [least, most]
 
 #define THREADS 256
 
 typedef unsigned long long Count;
 
-struct Counts { u64 n, places, in_shared; f64 least, most; };
+struct Counts { u64 n, counters, in_shared; f64 least, most; };
 
 #ifdef KERNEL_count_numbers
-INLINE u64 place_of(T x, const Counts&) { return u64(x); }
+INLINE u64 counter_of(T x, const Counts&) { return u64(x); }
 #endif
 #ifdef KERNEL_count_bins
-INLINE u64 place_of(T x, const Counts& g) {
-    f64 number = f64(real(x)), last = f64(g.places - 1);
-    if (!(number >= g.least && number <= g.most)) return g.places;
-    f64 bin = (number - g.least) / (g.most - g.least) * f64(g.places);
+INLINE u64 counter_of(T x, const Counts& g) {
+    f64 number = f64(real(x)), last = f64(g.counters - 1);
+    if (!(number >= g.least && number <= g.most)) return g.counters;
+    f64 bin = (number - g.least) / (g.most - g.least) * f64(g.counters);
     return u64(bin < last ? bin : last);
 }
 #endif
 
 // If the counters fit in shared memory, each block has its own.
 INLINE void count_all(i64* counts, const T* x, const Counts& g) {
-    extern __shared__ u32 own[];
-    u64 places = g.in_shared ? g.places : 0;
-    for (u64 i = threadIdx.x; i < places; i += THREADS) own[i] = 0;
+    extern __shared__ u32 block_counts[];
+    u64 n_shared = g.in_shared ? g.counters : 0;
+    for (u64 i = threadIdx.x; i < n_shared; i += THREADS) block_counts[i] = 0;
     __syncthreads();
     #pragma unroll 4
     for (u64 i = wide_thread_number(); i < g.n; i += u64(gridDim.x) * THREADS) {
-        u64 place = place_of(x[i], g);
-        if (place >= g.places) continue;
-        if (g.in_shared) atomicAdd(&own[place], 1u);
-        else atomicAdd(reinterpret_cast<Count*>(counts + place), Count(1));
+        u64 counter = counter_of(x[i], g);
+        if (counter >= g.counters) continue;
+        if (g.in_shared) atomicAdd(&block_counts[counter], 1u);
+        else atomicAdd(reinterpret_cast<Count*>(counts + counter), Count(1));
     }
     __syncthreads();
-    for (u64 i = threadIdx.x; i < places; i += THREADS)
-        if (own[i] > 0) atomicAdd(reinterpret_cast<Count*>(counts + i), Count(own[i]));
+    for (u64 i = threadIdx.x; i < n_shared; i += THREADS)
+        if (block_counts[i] > 0) atomicAdd(reinterpret_cast<Count*>(counts + i), Count(block_counts[i]));
 }
 
 #ifdef KERNEL_count_numbers

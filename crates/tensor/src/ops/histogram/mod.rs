@@ -53,19 +53,19 @@ impl Tensor {
         // One more counter after the bins, for the elements outside.
         let counts = Tensor::build(bins.saturating_add(1), |counts: &mut [i64]| {
             counts.set_to(0);
-            let mut places = [0; PIECE];
+            let mut counters = [0; PIECE];
             counted = each_piece(&flat, |numbers| {
                 for numbers in numbers.chunks(PIECE) {
                     vectorized(
                         #[inline(always)]
                         || {
-                            for (place, &number) in places.iter_mut().zip(numbers) {
+                            for (counter, &number) in counters.iter_mut().zip(numbers) {
                                 let bin = ((number - min) / (max - min) * bins as f64).min((bins - 1) as f64);
-                                *place = if number >= min && number <= max { bin } else { bins as f64 } as i64;
+                                *counter = if number >= min && number <= max { bin } else { bins as f64 } as i64;
                             }
                         },
                     );
-                    count_places(&places[..numbers.len()], |place| place as usize, counts);
+                    count_each(&counters[..numbers.len()], |counter| counter as usize, counts);
                 }
             });
         })?;
@@ -116,20 +116,20 @@ impl Tensor<Int> {
 }
 
 /// Up to this many counters, several copies of them are used.
-const FEW: usize = 256;
+const FEW_COUNTERS: usize = 256;
 
-/// [`count_places`] by several threads, if there are few counters.
+/// [`count_each`] by several threads, if there are few counters.
 fn count_many<T: Copy + Sync>(
     numbers: &[T],
-    place: impl Fn(T) -> usize + Sync + Copy,
+    counter: impl Fn(T) -> usize + Sync + Copy,
     counts: &mut [i64],
 ) -> pagelock_memory::Result<()> {
     const TASK_LEN: usize = 64 << 10;
     const MAX_TASKS: usize = 64;
     let n = counts.len();
     let tasks = numbers.len().div_ceil(TASK_LEN).min(MAX_TASKS);
-    if n > FEW || tasks < 2 {
-        count_places(numbers, place, counts);
+    if n > FEW_COUNTERS || tasks < 2 {
+        count_each(numbers, counter, counts);
         return Ok(());
     }
     let task_len = numbers.len().div_ceil(tasks);
@@ -137,7 +137,7 @@ fn count_many<T: Copy + Sync>(
         tables.set_to(0);
         for_each_chunk_mut(tables, n, |task, table| {
             let numbers = &numbers[(task * task_len).min(numbers.len())..];
-            count_places(&numbers[..task_len.min(numbers.len())], place, table);
+            count_each(&numbers[..task_len.min(numbers.len())], counter, table);
         });
         for table in tables.chunks_exact(n) {
             zip(&mut *counts, table).for_each(|(count, more)| *count += more);
@@ -146,20 +146,20 @@ fn count_many<T: Copy + Sync>(
     })
 }
 
-/// Adds to each `counts[place]` the number of elements with that place.
-fn count_places<T: Copy>(numbers: &[T], place: impl Fn(T) -> usize, counts: &mut [i64]) {
+/// Adds to each `counts[counter]` the number of elements with that counter.
+fn count_each<T: Copy>(numbers: &[T], counter: impl Fn(T) -> usize, counts: &mut [i64]) {
     // Neighboring numbers use different tables, so that equal ones do not wait for each other's counter.
     let (fours, rest) = numbers.as_chunks::<4>();
-    if counts.len() > FEW || fours.len() < FEW {
-        return numbers.iter().for_each(|&number| counts[place(number)] += 1);
+    if counts.len() > FEW_COUNTERS || fours.len() < FEW_COUNTERS {
+        return numbers.iter().for_each(|&number| counts[counter(number)] += 1);
     }
-    let mut tables = [[0; FEW]; 4];
+    let mut tables = [[0; FEW_COUNTERS]; 4];
     for four in fours {
         for (i, table) in tables.iter_mut().enumerate() {
-            table[place(four[i])] += 1;
+            table[counter(four[i])] += 1;
         }
     }
-    rest.iter().for_each(|&number| counts[place(number)] += 1);
+    rest.iter().for_each(|&number| counts[counter(number)] += 1);
     for table in tables {
         counts.iter_mut().zip(table).for_each(|(count, more)| *count += more);
     }

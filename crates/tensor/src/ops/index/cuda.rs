@@ -59,10 +59,10 @@ pub(super) fn gather(
     let (size, stride) = if rank == 0 { (1, 0) } else { (x.shape()[dim], strides[dim]) };
     strides[dim] = 0;
     let dims = Dims::in_order(out.shape(), &[out.strides(), &index.strides[..rank], &strides[..rank]], |_| true);
-    let (walk, wide_walk) = (dims.walk().filter(|_| x.span() < 1 << 31), dims.wide_walk());
-    let (kernel, walk) = match &walk {
-        Some(walk) => ("gather", bytemuck::bytes_of(walk)),
-        None => ("wide_gather", bytemuck::bytes_of(&wide_walk)),
+    let (indexing, wide_indexing) = (dims.indexing().filter(|_| x.span() < 1 << 31), dims.wide_indexing());
+    let (kernel, indexing) = match &indexing {
+        Some(indexing) => ("gather", bytemuck::bytes_of(indexing)),
+        None => ("wide_gather", bytemuck::bytes_of(&wide_indexing)),
     };
     let threads = elements.div_ceil(PER_THREAD);
     let launch = Launch::covering(threads, THREADS);
@@ -70,10 +70,10 @@ pub(super) fn gather(
     let (size, stride) = ((size as u64).to_ne_bytes(), (stride as u64).to_ne_bytes());
     let types = [x.dtype(); 2];
     device.with_fault(Indexed { op, dim, shape: *x.shape() }, |[fault, site]| {
-        let [size, stride, walk] = [&size[..], &stride, walk].mapped(Argument::Value);
-        let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, size, stride, walk];
-        // SAFETY: the kernels take these; the walk leads to elements of `out`, of the index and, with an index that they
-        // check, of `x`.
+        let [size, stride, indexing] = [&size[..], &stride, indexing].mapped(Argument::Value);
+        let arguments = [out.argument(), x.argument(), index.view.argument(), fault, site, size, stride, indexing];
+        // SAFETY: the kernels take these; the indexing leads to elements of `out`, of the index and, with an index that
+        // they check, of `x`.
         unsafe { CODE.launch(device, op, (types, kernel), launch, &arguments) }
     })
 }

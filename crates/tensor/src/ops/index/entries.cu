@@ -19,7 +19,7 @@ extern "C" __global__ void __launch_bounds__(128) select_entries(
     const Pack<T, V>* from = reinterpret_cast<const Pack<T, V>*>(x) + (is_there ? (outer * g.x_entries + entry) * packs : 0);
     Pack<T, V>* to = reinterpret_cast<Pack<T, V>*>(y) + row * packs;
     Pack<T, V> none;
-    for (int v = 0; v < V; v++) none.at[v] = nothing();
+    for (int v = 0; v < V; v++) none.at[v] = missing_value();
     for (u64 first = threadIdx.x; first < packs; first += AT_ONCE * blockDim.x) {
         Pack<T, V> found[AT_ONCE];
         #pragma unroll

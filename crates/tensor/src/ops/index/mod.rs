@@ -4,7 +4,7 @@
 pub(super) mod cuda;
 
 use self::cuda::Index;
-use crate::autograd::{Kept, Saved, is_grad_enabled, record};
+use crate::autograd::{Saved, SavedTensor, is_grad_enabled, record};
 use crate::cpu::{self, Stored, StoredMut};
 use crate::create::filled;
 use crate::device::{Device, common_device};
@@ -89,11 +89,10 @@ impl<K: Numeric> Tensor<K> {
     pub fn index_fill(&self, dim: isize, index: &Tensor<Int>, value: impl Number<K>) -> Result<Tensor<K>> {
         let dim = self.shape().dim("index_fill", dim)?;
         let device = self.raw().storage.device();
-        let mut sizes = Shape::SCALAR;
-        (0..self.rank()).try_for_each(|at| sizes.push(if at == dim { self.shape()[dim] } else { 1 }))?;
         let ones = filled(device, "index_fill", *index.shape(), DType::I64, Scalar::Int(1))?;
-        let named = scatter_added(&ones, 0, index.raw(), Shape::new(&[self.shape()[dim]])?)?.reshape_to(sizes)?;
-        self.masked_fill(&named.converted(DType::Bool)?.typed(), value)
+        let counts = scatter_added(&ones, 0, index.raw(), Shape::new(&[self.shape()[dim]])?)?;
+        let counts = counts.reshape_to(scatter::along(dim, self.shape())?)?;
+        self.masked_fill(&counts.converted(DType::Bool)?.typed(), value)
     }
 }
 
@@ -186,20 +185,11 @@ pub(super) fn entries_of(index: &Raw, dim: usize, x: &Shape) -> Result<Option<Ra
 /// The part of `source` that is as large as the index, and the elements to which it is added.
 fn picks_to_add(source: &Raw, dim: usize, index: Raw, into: Shape) -> Result<(Picks, Raw)> {
     let picks = Picks::of_elements(&into, dim, index)?;
-    if source.rank() != into.rank()
-        || source.shape().iter().zip(picks.index.shape().iter()).any(|(mine, index)| mine < index)
-    {
-        let expected = format!("it must have an element for each element of the index {}", picks.index.shape());
-        return Err(Error::wrong_shape("scatter_add", "the source", source.shape(), expected));
-    }
-    let sizes = *picks.index.shape();
+    let source = scatter::indexed_part("scatter_add", source, picks.index.shape())?;
     let picks = match entries_of(&picks.index, dim, &into)? {
         Some(entries) if entries.is_contiguous() && into.rank() > 1 => Picks::of_entries(&into, dim, entries)?,
         _ => picks,
     };
-    let source = sizes.iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {
-        if source.shape()[dim] == size { Ok(source) } else { source.narrow(dim as isize, 0, size) }
-    })?;
     Ok((picks, source))
 }
 
@@ -227,6 +217,16 @@ fn plain_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
         DType::I64 => index.deep_copy(op),
         _ => index.converted(DType::I64),
     }
+}
+
+/// Checks that an index with an element for each element has the rank of `x`, and is no larger except along `dim`.
+pub(super) fn check_index_shape(op: &'static str, index: &Shape, dim: usize, x: &Shape) -> Result<()> {
+    let mut sizes = index.iter().zip(x.iter()).enumerate();
+    if index.rank() == x.rank() && sizes.all(|(at, (mine, size))| at == dim || mine <= size) {
+        return Ok(());
+    }
+    let expected = format!("it must have the rank of {x} and be no larger, except in dimension {dim}");
+    Err(Error::wrong_shape(op, "the index", index, expected))
 }
 
 /// Checks that every index is below the size of dimension `dim`, and not negative.
@@ -270,11 +270,7 @@ impl Picks {
     }
 
     fn of_elements(x: &Shape, dim: usize, index: Raw) -> Result<Picks> {
-        let mut sizes = index.shape().iter().zip(x.iter()).enumerate();
-        if index.rank() != x.rank() || !sizes.all(|(at, (mine, size))| at == dim || mine <= size) {
-            let expected = format!("it must have the rank of {x} and be no larger, except in dimension {dim}");
-            return Err(Error::wrong_shape("gather", "the index", index.shape(), expected));
-        }
+        check_index_shape("gather", index.shape(), dim, x)?;
         let (shapes, is_once) = ([*x, *index.shape()], index.shape()[dim] <= 1);
         Ok(Picks { way: Way::Elements, dim, index, shapes, is_once })
     }
@@ -284,9 +280,9 @@ impl Picks {
             Way::Entries => "index_select",
             Way::Elements => "gather",
         };
-        let (inputs, made, dim) = ([Some(x), Some(&self.index)], (self.shapes[1], x.dtype()), self.dim);
+        let (inputs, shape_and_dtype, dim) = ([Some(x), Some(&self.index)], (self.shapes[1], x.dtype()), self.dim);
         let out = match x.storage.device() {
-            Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
+            Device::Cpu => on_cpu(op, inputs, shape_and_dtype, &mut |inputs, out| {
                 let index = inputs.view::<i64>(1);
                 let check = || check_range(op, index.data.plain(), dim, &self.shapes[0]);
                 by_bits!(inputs.dtype(), B => match (self.way, inputs.bits_of::<B>(0)) {
@@ -295,7 +291,7 @@ impl Picks {
                     (Way::Elements, _) => check(),
                 })
             }),
-            Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
+            Device::Cuda(device) => on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, out| {
                 let (x, index) = (inputs.cuda_view(0), self.on_cuda(inputs));
                 match self.way {
                     Way::Entries => cuda::select_entries(device, op, x, index, out),
@@ -303,7 +299,7 @@ impl Picks {
                 }
             }),
         }?;
-        let index = Kept::new(self.index.clone());
+        let index = SavedTensor::new(self.index.clone());
         Ok(record(op, Picked { op, index, picks: self }, [Some(x)], out))
     }
 
@@ -402,7 +398,7 @@ impl Picks {
 /// The derivative of [`Picks::pick`].
 struct Picked {
     op: &'static str,
-    index: Kept,
+    index: SavedTensor,
     picks: Picks,
 }
 

@@ -141,7 +141,7 @@ impl LayerNorm {
 
     fn forward(mut self, inputs: [Option<&Raw>; 3]) -> Result<Raw> {
         let [Some(x), ..] = inputs else { unreachable!("there is an input") };
-        let (op, like) = (self.name(), (*x.shape(), x.dtype()));
+        let (op, shape_and_dtype) = (self.name(), (*x.shape(), x.dtype()));
         let keeps = keeps_for_gradient(&inputs)
             && x.storage.device().is_cpu()
             && cpu::keeps_statistics(self.row_len())
@@ -149,15 +149,15 @@ impl LayerNorm {
         let kept_shape = Shape::new(&[x.shape().elements() / self.row_len().max(1), 2])?;
         let mut kept = keeps.then(|| Fresh::allocate(op, kept_shape, x.dtype().computing())).transpose()?;
         let out = match x.storage.device() {
-            Device::Cpu => on_cpu(op, inputs, like, &mut |inputs, out| {
+            Device::Cpu => on_cpu(op, inputs, shape_and_dtype, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let (x, parameters) = (inputs.view::<R>(0).data, [inputs.data(1), inputs.data(2)]);
                     let kept = kept.as_mut().map(|kept| kept.stored::<R>().plain().as_chunks_mut().0);
                     cpu::layer_norm(x, parameters, self.rows(), out.stored(), kept).map_err(Error::scratch(op))
                 })
             }),
-            Device::Cuda(device) => on_cuda(op, device, inputs, like, &mut |inputs, out| {
-                cuda::forward(device, &self, inputs.cuda_views_found(), out)
+            Device::Cuda(device) => on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, out| {
+                cuda::forward(device, &self, inputs.optional_cuda_views(), out)
             }),
         }?;
         self.statistics = kept.map(Fresh::share);
@@ -187,14 +187,14 @@ impl LayerNorm {
     /// The gradient of the input, and those of weight and bias one after the other, in one pass over the rows.
     /// `wanted` says which of the two results are needed.
     fn gradients(&self, [x, grad]: [&Raw; 2], weight: Option<&Raw>, wanted: [bool; 2]) -> Result<[Option<Raw>; 2]> {
-        let (op, like) = (self.name_of_gradient(), (*x.shape(), x.dtype()));
+        let (op, shape_and_dtype) = (self.name_of_gradient(), (*x.shape(), x.dtype()));
         let inputs = [Some(x), Some(grad), weight];
         let parameters = (self.parameters_shape()?, x.dtype());
         let Device::Cuda(device) = x.storage.device() else {
             let allocate = || Fresh::allocate(op, parameters.0, parameters.1);
             let mut sums = wanted[1].then(allocate).transpose()?;
             let inputs = [Some(x), Some(grad), weight, self.statistics.as_ref()];
-            let x_grad = on_cpu(op, inputs, like, &mut |inputs, out| {
+            let x_grad = on_cpu(op, inputs, shape_and_dtype, &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
                     let both = [inputs.view::<R>(0).data, inputs.view(1).data];
                     let sums = sums.as_mut().map(Fresh::stored);
@@ -209,20 +209,20 @@ impl LayerNorm {
             [true, true] => {
                 let (shape, dtype) = parameters;
                 let mut sums = FreshCuda::allocate(op, shape, dtype, x.storage.device(), device)?;
-                let x_grad = on_cuda(op, device, inputs, like, &mut |inputs, out| {
-                    cuda::grads(device, self, inputs.cuda_views_found(), Some(out), sums.out())
+                let x_grad = on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, out| {
+                    cuda::grads(device, self, inputs.optional_cuda_views(), Some(out), sums.out())
                 })?;
                 Ok([Some(x_grad), Some(sums.share())])
             }
             [false, true] => {
                 let sums = on_cuda(op, device, inputs, parameters, &mut |inputs, out| {
-                    cuda::grads(device, self, inputs.cuda_views_found(), None, out)
+                    cuda::grads(device, self, inputs.optional_cuda_views(), None, out)
                 })?;
                 Ok([None, Some(sums)])
             }
             _ => {
-                let x_grad = on_cuda(op, device, inputs, like, &mut |inputs, out| {
-                    cuda::grad(device, self, inputs.cuda_views_found(), out)
+                let x_grad = on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, out| {
+                    cuda::grad(device, self, inputs.optional_cuda_views(), out)
                 })?;
                 Ok([Some(x_grad), None])
             }

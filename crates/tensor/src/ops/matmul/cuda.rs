@@ -4,7 +4,7 @@
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
-use super::library;
+use super::{batch_stride, library};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Formula, MAX_BLOCKS, count};
 use crate::element::DType;
 use crate::error::Result;
@@ -53,26 +53,24 @@ pub(crate) fn run(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2
     if out.shape().elements() == 0 || library::product(device, OP, batches, [a, b], None, &mut out)? {
         return Ok(());
     }
-    own(device, batches, [a, b], out)
+    by_own_kernels(device, batches, [a, b], out)
 }
 
 const OP: &str = "matmul";
 
 /// [`run`] by this crate's kernels.
-fn own(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
-    let op = OP;
-    let product = Product::new(op, batches, a, b)?;
+fn by_own_kernels(device: &CudaDevice, batches: &Shape, [a, b]: [CudaView<'_>; 2], mut out: CudaOut<'_>) -> Result<()> {
+    let product = Product::new(OP, batches, a, b)?;
     let [m, n, _] = product.sizes.mapped(|size| size as usize);
     if tiles_of(m, n).saturating_mul(product.batches as usize) <= ENOUGH_TILES {
-        return dots(device, op, &product, Bias::None, [a, b], out);
+        return dots(device, OP, &product, Bias::None, [a, b], out);
     }
-    let (tile, threads) = (TILE, TILE_THREADS);
-    let grid = [m.div_ceil(tile), n.div_ceil(tile).min(MAX_BLOCKS), (product.batches as usize).min(MAX_BLOCKS)];
-    let launch = Launch { grid: grid.mapped(|blocks| blocks as u32), block: [threads, 1, 1], shared_bytes: 0 };
+    let grid = [m.div_ceil(TILE), n.div_ceil(TILE).min(MAX_BLOCKS), (product.batches as usize).min(MAX_BLOCKS)];
+    let launch = Launch { grid: grid.mapped(|blocks| blocks as u32), block: [TILE_THREADS, 1, 1], shared_bytes: 0 };
     let arguments = [out.argument(), a.argument(), b.argument(), Argument::Value(bytemuck::bytes_of(&product))];
     // SAFETY: the kernel takes these arguments. `product` has the sizes and strides of the views, so all offsets are
     // inside them; each element of `out` is written once.
-    unsafe { CODE.launch(device, op, ([a.dtype(); 2], "tiles"), launch, &arguments) }
+    unsafe { CODE.launch(device, OP, ([a.dtype(); 2], "tiles"), launch, &arguments) }
 }
 
 /// Whether `m · n` results are few enough for [`linear`].
@@ -87,9 +85,9 @@ fn tiles_of(m: usize, n: usize) -> usize {
 /// The side of the tiles of `split_tiles`, if that kernel computes a product of these sizes, `[m, n, k, batches]`.
 pub(super) fn split_side([m, n, k, batches]: [usize; 4], dtype: DType) -> Option<usize> {
     let side = if k <= SHORT { 32 } else { 16 };
-    let all = |sizes: &[usize]| sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size));
-    let (tiles, results) = (all(&[m.div_ceil(16), n.div_ceil(16), batches]), all(&[tiles_of(m, n), batches]));
-    let is_worth_it = all(&[m, n, k, batches]) >= WORTH_SPLITTING && tiles >= ENOUGH_SPLIT_TILES && m.min(n) >= side;
+    let total = |sizes: &[usize]| sizes.iter().fold(1_usize, |total, &size| total.saturating_mul(size));
+    let (tiles, results) = (total(&[m.div_ceil(16), n.div_ceil(16), batches]), total(&[tiles_of(m, n), batches]));
+    let is_worth_it = total(&[m, n, k, batches]) >= WORTH_SPLITTING && tiles >= ENOUGH_SPLIT_TILES && m.min(n) >= side;
     (dtype.computing() == DType::F32 && is_worth_it && results <= ENOUGH_TILES).then_some(side)
 }
 
@@ -104,15 +102,15 @@ pub(super) fn linear(
     static ADD: Formula =
         Formula { name: "bias", inputs: &["y", "bias"], constants: &[], text: "plus(y, bias)", changes: true };
     let op = "linear";
-    let turned = weight.layout().permute(&[1, 0]);
-    let factors = [x, weight.with_layout(&turned)];
+    let transposed = weight.layout().permute(&[1, 0]);
+    let factors = [x, weight.with_layout(&transposed)];
     if bias.is_contiguous() && library::product(device, op, &Shape::SCALAR, factors, Some(bias), &mut out)? {
         return Ok(());
     }
     if !has_few_results(x.shape()[0], weight.shape()[0]) {
-        own(device, &Shape::SCALAR, factors, out.reborrow())?;
-        let repeated = bias.layout().expand(op, out.shape())?;
-        return ADD.run(device, op, &[bias.with_layout(&repeated)], &[], out);
+        by_own_kernels(device, &Shape::SCALAR, factors, out.reborrow())?;
+        let expanded = bias.layout().expand(op, out.shape())?;
+        return ADD.run(device, op, &[bias.with_layout(&expanded)], &[], out);
     }
     let weight_strides = [1, 0].mapped(|dim| weight.strides()[dim] as u64); // transposed
     let sizes = [x.shape()[0], weight.shape()[0], x.shape()[1]];
@@ -198,18 +196,10 @@ impl Product {
         };
         for back in 0..batches.rank() {
             product.batch_size[back] = int(batches[batches.rank() - 1 - back])?;
-            product.a_batch[back] = batch_stride(a, back);
-            product.b_batch[back] = batch_stride(b, back);
+            product.a_batch[back] = batch_stride(a.shape(), a.strides(), back) as u64;
+            product.b_batch[back] = batch_stride(b.shape(), b.strides(), back) as u64;
         }
         Ok(product)
-    }
-}
-
-/// The stride between matrices along a dimension of the batches, counted from the last; 0 where the operand repeats.
-fn batch_stride(operand: CudaView<'_>, back: usize) -> u64 {
-    match (operand.shape().rank() - 2).checked_sub(back + 1) {
-        Some(dim) if operand.shape()[dim] != 1 => operand.strides()[dim] as u64,
-        _ => 0,
     }
 }
 

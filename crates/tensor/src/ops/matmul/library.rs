@@ -3,7 +3,7 @@
 use pagelock_cuda::DeviceView;
 use pagelock_cuda::library::{Matrices, Product};
 
-use super::cuda;
+use super::{batch_start, batch_stride, cuda};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, Work, data_type, kernels};
 use crate::element::DType;
 use crate::error::Result;
@@ -66,7 +66,7 @@ pub(super) fn product(
     };
     let (stream, len) = (device.stream(), inner * m * n * out.dtype().size());
     for call in 0..calls {
-        let [a, b] = [a, b].mapped(|x| from(x, call_start(batches, call, inner, x)));
+        let [a, b] = [a, b].mapped(|x| from(x, batch_start(batches, call * inner, x.shape(), x.strides())));
         let out = out.reborrow().into_bytes().slice(call * len..(call + 1) * len);
         let out = out.unwrap_or_else(|error| unreachable!("the result has a place for each product: {error}"));
         let bias = bias.map(|bias| bias.bytes());
@@ -126,20 +126,6 @@ fn in_calls(batches: &Shape, operands: [CudaView<'_>; 2], work: usize) -> Option
     })
 }
 
-/// Where the matrices of a call begin in an operand, in elements, if each call multiplies `inner` of them.
-fn call_start(batches: &Shape, call: usize, inner: usize, operand: CudaView<'_>) -> usize {
-    let own_rank = operand.shape().rank() - 2;
-    let (mut batch, mut start) = (call * inner, 0);
-    for back in 1..=batches.rank() {
-        let size = batches[batches.rank() - back];
-        if let Some(dim) = own_rank.checked_sub(back).filter(|&dim| operand.shape()[dim] != 1) {
-            start += batch % size * operand.strides()[dim];
-        }
-        batch /= size;
-    }
-    start
-}
-
 /// The bytes of a view from element `start` on.
 fn from(x: CudaView<'_>, start: usize) -> DeviceView<'_, u8> {
     let bytes = x.bytes();
@@ -150,18 +136,14 @@ fn from(x: CudaView<'_>, start: usize) -> DeviceView<'_, u8> {
 /// The distance between consecutive matrices of an operand, in the order of the batches, if it is always the same; 0
 /// if one matrix serves all batches.
 fn batch_distance(batches: &Shape, shape: &Shape, strides: &[usize]) -> Option<usize> {
-    let own_rank = shape.rank() - 2;
     let mut distance = None; // between consecutive matrices
     let mut expected = 0; // the stride that keeps the distance in the next dimension
-    for back in 1..=batches.rank() {
-        let size = batches[batches.rank() - back];
+    for back in 0..batches.rank() {
+        let size = batches[batches.rank() - 1 - back];
         if size == 1 {
             continue;
         }
-        let stride = match own_rank.checked_sub(back) {
-            Some(dim) if shape[dim] != 1 => strides[dim],
-            _ => 0,
-        };
+        let stride = batch_stride(shape, strides, back);
         if distance.is_some() && stride != expected {
             return None;
         }

@@ -98,7 +98,7 @@ impl Derivative<3> for Linear {
             && few()
         {
             let both = weight_and_bias_grad(device, grad.raw(), x.raw())?;
-            let [weight_grad, bias_grad] = both.split_behind(weight.len())?;
+            let [weight_grad, bias_grad] = both.split_after(weight.len())?;
             return Ok([x_grad, Some(weight_grad.reshape_to(*weight.shape())?), Some(bias_grad)]);
         }
         let weight_grad = saved.grad_of(1, || apply(MatMul, [&grad.mt()?, x]))?;
@@ -131,10 +131,10 @@ const GRADIENT: &str = "linear's gradient";
 
 /// The gradients of weight and bias, one after the other in one tensor on a device.
 fn weight_and_bias_grad(device: &CudaDevice, grad: &Raw, x: &Raw) -> Result<Tensor> {
-    let made = (Shape::new(&[grad.shape()[1] * (x.shape()[1] + 1)])?, x.dtype());
+    let shape_and_dtype = (Shape::new(&[grad.shape()[1] * (x.shape()[1] + 1)])?, x.dtype());
     let _running = profiler::op(GRADIENT);
     profiler::count_flops(|| 2 * (grad.shape().elements() * x.shape()[1]) as u64);
-    let out = on_cuda(GRADIENT, device, [Some(grad), Some(x)], made, &mut |inputs, out| {
+    let out = on_cuda(GRADIENT, device, [Some(grad), Some(x)], shape_and_dtype, &mut |inputs, out| {
         let [grad, x] = inputs.cuda_views();
         cuda::weight_and_bias_grad(device, grad, x, out)
     })?;

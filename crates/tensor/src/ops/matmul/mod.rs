@@ -150,8 +150,8 @@ impl Derivative<2> for MatMul {
 
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         Ok([
-            saved.grad_of(0, || like(saved.input(0), [grad, &saved.input(1).mt()?]))?,
-            saved.grad_of(1, || like(saved.input(1), [&saved.input(0).mt()?, grad]))?,
+            saved.grad_of(0, || product_laid_out_like(saved.input(0), [grad, &saved.input(1).mt()?]))?,
+            saved.grad_of(1, || product_laid_out_like(saved.input(1), [&saved.input(0).mt()?, grad]))?,
         ])
     }
 }
@@ -165,16 +165,16 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
             return Ok(());
         }
         let batches = Shape::broadcast("matmul", &batch(&Shape::new(a.shape)?), &batch(&Shape::new(b.shape)?))?;
-        let rows_of = |side: &CpuView<'_, T>| {
+        let are_rows = |side: &CpuView<'_, T>| {
             side.is_contiguous() && side.shape.iter().product::<usize>() == batches.elements() * k
         };
-        if [*m, *n] == [1, 1] && *k > DOTS_WORK && batches.elements() == 1 && [a, b].iter().all(rows_of) {
+        if [*m, *n] == [1, 1] && *k > DOTS_WORK && batches.elements() == 1 && [a, b].iter().all(are_rows) {
             let [a, b] = [a, b].mapped(|side| side.data.part(0, *k));
             if let Some(computed) = cpu::long_dot(a, b, out.all()) {
                 return computed.map_err(Error::scratch("matmul"));
             }
         }
-        if [*m, *n] == [1, 1] && (1..=DOTS_WORK).contains(k) && batches.elements() > 1 && [a, b].iter().all(rows_of) {
+        if [*m, *n] == [1, 1] && (1..=DOTS_WORK).contains(k) && batches.elements() > 1 && [a, b].iter().all(are_rows) {
             let rows = DOTS_WORK / k;
             let dots = |i: usize, out: StoredMut<'_, T>| {
                 let [a, b] = [a, b].mapped(|side| side.data.part(i * rows * k, out.len() * k));
@@ -183,17 +183,20 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
             return out.try_for_each_chunk(rows, &dots).map_err(Error::scratch("matmul"));
         }
         // Several small products make a task; `gemm` itself splits a large one between threads.
-        let together = (TASK_WORK / (m * n * k).max(1)).max(1);
+        let per_task = (TASK_WORK / (m * n * k).max(1)).max(1);
         let products = |first: usize, out: &mut StoredMut<'_, T>| {
             (0..out.len() / (m * n)).try_for_each(|i| {
-                let [a_data, b_data] = [a, b].mapped(|side| side.data.from(start(&batches, first + i, side)));
+                let [a_data, b_data] = [a, b].mapped(|side| {
+                    let start = batch_start(&batches, first + i, side.shape, side.strides);
+                    side.data.from(start.min(side.data.len())) // an empty operand begins at 0
+                });
                 let out = out.part(i * m * n, m * n);
                 cpu::gemm(*m, *k, *n, a_data, matrix_strides(a), b_data, matrix_strides(b), out)
             })
         };
-        match together {
+        match per_task {
             1 => products(0, &mut out),
-            _ => out.try_for_each_chunk(together * m * n, &|i, mut out| products(i * together, &mut out)),
+            _ => out.try_for_each_chunk(per_task * m * n, &|i, mut out| products(i * per_task, &mut out)),
         }
         .map_err(Error::scratch("matmul"))
     }
@@ -201,7 +204,7 @@ impl<T: Num> CpuKernel<T, 2> for MatMul {
 
 /// The product of two factors, stored transposed if `operand` is a transposed matrix. The gradient of the tensor that
 /// was transposed, a layer's weight, then needs no copy.
-fn like(operand: &Tensor, [a, b]: [&Tensor; 2]) -> Result<Tensor> {
+fn product_laid_out_like(operand: &Tensor, [a, b]: [&Tensor; 2]) -> Result<Tensor> {
     if !operand.is_contiguous() && operand.mt()?.is_contiguous() {
         return multiply(b.mt()?.raw(), a.mt()?.raw())?.typed::<Float>().mt();
     }
@@ -220,18 +223,23 @@ fn batch(shape: &Shape) -> Shape {
     batch
 }
 
-/// Where matrix number `i` of the broadcast batches starts in an operand (0 in an empty one).
-fn start<T: Num>(batches: &Shape, mut i: usize, operand: CpuView<'_, T>) -> usize {
-    let own_rank = operand.shape.len() - 2;
+/// The stride between matrices along a dimension of the batches, counted from the last; 0 where the operand repeats.
+fn batch_stride(shape: &[usize], strides: &[usize], back: usize) -> usize {
+    match (shape.len() - 2).checked_sub(back + 1) {
+        Some(dim) if shape[dim] != 1 => strides[dim],
+        _ => 0,
+    }
+}
+
+/// The offset of matrix number `i` of the broadcast batches in an operand.
+fn batch_start(batches: &Shape, mut i: usize, shape: &[usize], strides: &[usize]) -> usize {
     let mut start = 0;
-    for back in 1..=batches.rank() {
-        let size = batches[batches.rank() - back];
-        if back <= own_rank && operand.shape[own_rank - back] != 1 {
-            start += i % size * operand.strides[own_rank - back];
-        }
+    for back in 0..batches.rank() {
+        let size = batches[batches.rank() - 1 - back];
+        start += i % size * batch_stride(shape, strides, back);
         i /= size;
     }
-    start.min(operand.data.len())
+    start
 }
 
 fn matrix_strides<T>(operand: CpuView<'_, T>) -> [usize; 2] {

@@ -23,8 +23,8 @@ const TILE: usize = THREADS * 16;
 /// The number of true elements up to the end of each tile. The mask has no gaps, and is not empty.
 fn ends(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Tensor<Int>> {
     let (n, launch) = (mask.shape().elements(), launch(op, mask)?);
-    let made = (Shape::new(&[n.div_ceil(TILE)])?, DType::I64);
-    let counts = on_cuda(op, device, [Some(mask)], made, &mut |inputs, mut out| {
+    let shape_and_dtype = (Shape::new(&[n.div_ceil(TILE)])?, DType::I64);
+    let counts = on_cuda(op, device, [Some(mask)], shape_and_dtype, &mut |inputs, mut out| {
         let size = (n as u64).to_ne_bytes();
         let arguments = [out.argument(), inputs.cuda_view(0).argument(), Argument::Value(&size)];
         // SAFETY: the kernel takes these arguments; the mask has n elements, and there is a count for each tile.
@@ -46,8 +46,8 @@ pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Resul
         return on_cuda(op, device, [Some(mask)], (Shape::new(&[0])?, DType::I64), &mut |_, _| Ok(()));
     }
     let (ends, launch) = (ends(op, device, mask)?, launch(op, mask)?);
-    let made = (Shape::new(&[ends.narrow(0, ends.len() - 1, 1)?.item::<i64>()? as usize])?, DType::I64);
-    on_cuda(op, device, [Some(mask), Some(ends.raw())], made, &mut |inputs, mut out| {
+    let shape_and_dtype = (Shape::new(&[ends.narrow(0, ends.len() - 1, 1)?.item::<i64>()? as usize])?, DType::I64);
+    on_cuda(op, device, [Some(mask), Some(ends.raw())], shape_and_dtype, &mut |inputs, mut out| {
         let ([mask, ends], size) = (inputs.cuda_views(), (n as u64).to_ne_bytes());
         let arguments = [out.argument(), mask.argument(), ends.argument(), Argument::Value(&size)];
         // SAFETY: the kernel takes these arguments; there are n elements and an end for each tile, and the result has a
@@ -65,14 +65,14 @@ pub(in crate::ops) fn spread(
     mask: &Raw,
     source: &Raw,
 ) -> Result<Raw> {
-    let (made, types) = ((*mask.shape(), source.dtype()), [source.dtype(); 2]);
+    let (shape_and_dtype, types) = ((*mask.shape(), source.dtype()), [source.dtype(); 2]);
     let (n, n_source) = (mask.shape().elements(), source.shape().elements());
     if n == 0 {
-        return on_cuda(op, device, [Some(mask)], made, &mut |_, _| Ok(()));
+        return on_cuda(op, device, [Some(mask)], shape_and_dtype, &mut |_, _| Ok(()));
     }
     let (ends, launch) = (ends(op, device, mask)?, launch(op, mask)?);
     let inputs = [Some(x.unwrap_or(source)), Some(source), Some(mask), Some(ends.raw())];
-    on_cuda(op, device, inputs, made, &mut |inputs, mut out| {
+    on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, mut out| {
         device.with_fault(Indexed { op, dim: 0, shape: *source.shape() }, |[fault, site]| {
             let sizes = [usize::from(x.is_some()), n, n_source].mapped(|size| (size as u64).to_ne_bytes());
             let [has_x, n, n_source] = sizes.each_ref().mapped(|size| Argument::Value(size));

@@ -3,7 +3,7 @@
 pub(super) mod cuda;
 
 use super::quantile::Tally;
-use crate::autograd::{Kept, Saved, no_grad, record};
+use crate::autograd::{Saved, SavedTensor, no_grad, record};
 use crate::cpu;
 use crate::device::{Device, common_device};
 use crate::element::DType;
@@ -66,10 +66,10 @@ impl<K: Kind> Tensor<K> {
 /// [`Tensor::nonzero`] of truth values on the host, without gaps.
 fn nonzero(mask: &Raw) -> Result<Raw> {
     let counts = counts_where(mask)?;
-    let made = (Shape::new(&[counts.iter().sum(), mask.rank()])?, DType::I64);
-    on_cpu("nonzero", [Some(mask)], made, &mut |inputs, out| {
+    let shape_and_dtype = (Shape::new(&[counts.iter().sum(), mask.rank()])?, DType::I64);
+    on_cpu("nonzero", [Some(mask)], shape_and_dtype, &mut |inputs, out| {
         let truths = inputs.bits_of::<u8>(0).data.plain();
-        cpu::places_where(truths, &counts, mask.shape(), out.elements::<i64>());
+        cpu::indices_where(truths, &counts, mask.shape(), out.elements::<i64>());
         Ok(())
     })
 }
@@ -111,13 +111,13 @@ fn selected(x: &Raw, mask: &Raw) -> Result<Raw> {
             x.without_node().reshape(&[-1])?.index_select(0, &places)?
         }
     };
-    Ok(record(MASKED_SELECT, Selected { mask: Kept::new(mask.without_node()) }, [Some(x)], out))
+    Ok(record(MASKED_SELECT, Selected { mask: SavedTensor::new(mask.without_node()) }, [Some(x)], out))
 }
 
 fn selected_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
     let (counts, input) = (counts_where(mask)?, x.gap_free()?);
-    let made = (Shape::new(&[counts.iter().sum()])?, x.dtype());
-    on_cpu(MASKED_SELECT, [Some(&input), Some(mask)], made, &mut |inputs, out| {
+    let shape_and_dtype = (Shape::new(&[counts.iter().sum()])?, x.dtype());
+    on_cpu(MASKED_SELECT, [Some(&input), Some(mask)], shape_and_dtype, &mut |inputs, out| {
         let mask = inputs.bits_of::<u8>(1).data.plain();
         by_bits!(inputs.dtype(), B => cpu::keep_where(inputs.bits_of::<B>(0).data.plain(), mask, &counts, out.bits()));
         Ok(())
@@ -130,7 +130,7 @@ fn placed(x: &Raw, mask: &Raw) -> Result<Raw> {
         Device::Cpu => placed_on_cpu(x, mask)?,
         Device::Cuda(device) => cuda::spread(MASKED_SELECT, device, None, mask, &x.gap_free()?)?,
     };
-    Ok(record(MASKED_SELECT, Placed { mask: Kept::new(mask.clone()) }, [Some(x)], out))
+    Ok(record(MASKED_SELECT, Placed { mask: SavedTensor::new(mask.clone()) }, [Some(x)], out))
 }
 
 fn placed_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
@@ -146,7 +146,7 @@ fn placed_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
 
 /// The derivative of [`selected`].
 struct Selected {
-    mask: Kept,
+    mask: SavedTensor,
 }
 
 impl Derivative<1> for Selected {
@@ -157,7 +157,7 @@ impl Derivative<1> for Selected {
 
 /// The derivative of [`placed`].
 struct Placed {
-    mask: Kept,
+    mask: SavedTensor,
 }
 
 impl Derivative<1> for Placed {

@@ -23,7 +23,7 @@ INLINE u64 find_truths(const bool* mask, const i64* ends, u64 n, u32 (&truth)[IT
     u32 own = 0, total;
     #pragma unroll
     for (u32 j = 0; j < ITEMS; j++) truth[j] = truths(mask, n, j), own += __popc(truth[j]);
-    u32 before = __shfl_sync(EVERYONE, sum_in_front<THREADS>(threadIdx.x % WARP == 0 ? own : 0, total), 0);
+    u32 before = __shfl_sync(EVERYONE, exclusive_sum<THREADS>(threadIdx.x % WARP == 0 ? own : 0, total), 0);
     return (blockIdx.x > 0 ? ends[blockIdx.x - 1] : 0) + before;
 }
 
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_true(i64* counts, co
     u32 own = 0, total;
     #pragma unroll
     for (u32 j = 0; j < ITEMS; j++) own += __popc(truths(mask, n, j));
-    sum_in_front<THREADS>(threadIdx.x % WARP == 0 ? own : 0, total);
+    exclusive_sum<THREADS>(threadIdx.x % WARP == 0 ? own : 0, total);
     if (threadIdx.x == 0) counts[blockIdx.x] = total;
 }
 #endif
@@ -62,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) spread(
         u64 i = first + j * WARP, from = next + __popc(truth[j] & ((1u << lane) - 1));
         if (i >= n) break;
         if (!(truth[j] >> lane & 1)) y[i] = has_x ? x[i] : to<T>(R(0));
-        else y[i] = exists(from, n_source, fault, site) ? source[from] : nothing();
+        else y[i] = exists(from, n_source, fault, site) ? source[from] : missing_value();
         next += __popc(truth[j]);
     }
 }

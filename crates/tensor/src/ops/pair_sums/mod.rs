@@ -8,7 +8,7 @@ use crate::cuda::{Code, CudaDevice, CudaOut, optional};
 use crate::device::Device;
 use crate::error::Result;
 use crate::inlined::from_fn;
-use crate::op::{LockedInputs, on_cuda_laid};
+use crate::op::{LockedInputs, on_cuda_in_layout};
 use crate::storage::FreshCuda;
 use crate::tensor::Raw;
 
@@ -44,15 +44,17 @@ fn device_of(pairs: &Pairs) -> Option<&CudaDevice> {
 }
 
 fn on_device(device: &CudaDevice, pairs: &Pairs) -> Result<ArrayVec<Raw, MAX_PAIRS>> {
-    let like = |pair: &[Raw; 2]| (pair[0].layout.at_start(), pair[0].dtype());
+    let layout_and_dtype = |pair: &[Raw; 2]| (pair[0].layout.at_start(), pair[0].dtype());
     let mut others = ArrayVec::<FreshCuda<'_>, MAX_PAIRS>::new();
     for pair in &pairs[1..] {
-        let (layout, dtype) = like(pair);
-        others.push(FreshCuda::allocate(OP, *layout.shape(), dtype, pair[0].storage.device(), device)?.laid(layout));
+        let (layout, dtype) = layout_and_dtype(pair);
+        let fresh = FreshCuda::allocate(OP, *layout.shape(), dtype, pair[0].storage.device(), device)?;
+        others.push(fresh.with_layout(layout));
     }
     let inputs: [Option<&Raw>; 2 * MAX_PAIRS] = from_fn(|i| pairs.get(i / 2).map(|pair| &pair[i % 2]));
-    let first =
-        on_cuda_laid(OP, device, inputs, like(&pairs[0]), &mut |inputs, out| launch(device, inputs, out, &mut others))?;
+    let first = on_cuda_in_layout(OP, device, inputs, layout_and_dtype(&pairs[0]), &mut |inputs, out| {
+        launch(device, inputs, out, &mut others)
+    })?;
     Ok(std::iter::once(first).chain(others.into_iter().map(FreshCuda::share)).collect())
 }
 
@@ -62,7 +64,7 @@ fn launch(
     out: CudaOut<'_>,
     others: &mut [FreshCuda<'_>],
 ) -> Result<()> {
-    let (dtype, views) = (out.dtype(), inputs.cuda_views_found());
+    let (dtype, views) = (out.dtype(), inputs.optional_cuda_views());
     let lengths: [u64; MAX_PAIRS] = from_fn(|pair| views[2 * pair].map_or(0, |x| x.shape().elements() as u64));
     let n_pairs = 1 + others.len();
     let outs = std::iter::once(out).chain(others.iter_mut().map(FreshCuda::out)).map(CudaOut::into_argument);

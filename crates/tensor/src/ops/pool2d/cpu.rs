@@ -75,11 +75,11 @@ pub(crate) fn place_largest<B: Pod + Send + Sync>(
     places: &[i64],
     out: &mut [B],
 ) {
-    let together = TASK_PIXELS.div_ceil(pixels);
-    for_each_chunk_mut(out, together * pixels, |task, out| {
+    let per_task = TASK_PIXELS.div_ceil(pixels);
+    for_each_chunk_mut(out, per_task * pixels, |task, out| {
         out.set_to(B::zeroed());
         for (i, out) in out.chunks_exact_mut(pixels).enumerate() {
-            let band = task * together + i;
+            let band = task * per_task + i;
             let (first, of_band) = (band % bands * pixels, band * windows..(band + 1) * windows);
             for (&number, &place) in zip(&numbers[of_band.clone()], &places[of_band]) {
                 out[place as usize - first] = number;
@@ -126,8 +126,8 @@ pub(crate) fn adaptive_avg_grad<R: Real>(
 /// How the pixels of a window are combined.
 trait Combine: Copy + Sync {
     /// The result of no pixels.
-    fn nothing<R: Real>(self) -> R;
-    fn both<R: Real>(self, a: R, b: R) -> R;
+    fn identity<R: Real>(self) -> R;
+    fn apply<R: Real>(self, a: R, b: R) -> R;
     /// The result, from the combined pixels and their number.
     fn finish<R: Real>(self, all: R, pixels: usize) -> R;
 }
@@ -136,11 +136,11 @@ trait Combine: Copy + Sync {
 struct Max;
 
 impl Combine for Max {
-    fn nothing<R: Real>(self) -> R {
+    fn identity<R: Real>(self) -> R {
         R::LOWEST
     }
     #[inline(always)]
-    fn both<R: Real>(self, a: R, b: R) -> R {
+    fn apply<R: Real>(self, a: R, b: R) -> R {
         if b > a || b.is_nan() { b } else { a }
     }
     #[inline(always)]
@@ -156,11 +156,11 @@ struct Mean {
 }
 
 impl Combine for Mean {
-    fn nothing<R: Real>(self) -> R {
+    fn identity<R: Real>(self) -> R {
         R::ZERO
     }
     #[inline(always)]
-    fn both<R: Real>(self, a: R, b: R) -> R {
+    fn apply<R: Real>(self, a: R, b: R) -> R {
         a + b
     }
     #[inline(always)]
@@ -226,7 +226,7 @@ fn pool_plane<R: Real>([rows, columns]: [Axis; 2], combine: impl Combine, x: &[R
         }
         line.copy_from(first);
         for y in window.skip(1) {
-            zip(&mut line[..], &x[y * width..]).for_each(|(line, &x)| *line = combine.both(*line, x));
+            zip(&mut line[..], &x[y * width..]).for_each(|(line, &x)| *line = combine.apply(*line, x));
         }
         pool_line(columns, combine, line, out, height);
     }
@@ -236,10 +236,10 @@ fn pool_plane<R: Real>([rows, columns]: [Axis; 2], combine: impl Combine, x: &[R
 #[inline(always)]
 fn pool_line<R: Real>(columns: Axis, combine: impl Combine, line: &[R], out: &mut [R], height: usize) {
     if let Axis::Sliding { kernel, stride, .. } = columns {
-        out.set_to(combine.nothing());
+        out.set_to(combine.identity());
         for tap in 0..kernel {
             let (windows, first) = columns.tap(tap);
-            for_each_stepped(stride, &mut out[windows], &line[first..], |out, &x| *out = combine.both(*out, x));
+            for_each_stepped(stride, &mut out[windows], &line[first..], |out, &x| *out = combine.apply(*out, x));
         }
         out.iter_mut().for_each(|out| *out = combine.finish(*out, 0));
         return;
@@ -254,14 +254,14 @@ fn pool_line<R: Real>(columns: Axis, combine: impl Combine, line: &[R], out: &mu
 /// Combines numbers in eight lanes, and the lanes in pairs.
 #[inline(always)]
 fn fold<R: Real>(combine: impl Combine, numbers: &[R]) -> R {
-    let mut lanes = [combine.nothing(); 8];
+    let mut lanes = [combine.identity(); 8];
     let (chunks, rest) = numbers.as_chunks::<8>();
     for chunk in chunks {
-        zip(&mut lanes[..], chunk).for_each(|(lane, &x)| *lane = combine.both(*lane, x));
+        zip(&mut lanes[..], chunk).for_each(|(lane, &x)| *lane = combine.apply(*lane, x));
     }
-    zip(&mut lanes[..], rest).for_each(|(lane, &x)| *lane = combine.both(*lane, x));
-    let half = |i: usize| combine.both(lanes[i], lanes[i + 4]);
-    combine.both(combine.both(half(0), half(2)), combine.both(half(1), half(3)))
+    zip(&mut lanes[..], rest).for_each(|(lane, &x)| *lane = combine.apply(*lane, x));
+    let half = |i: usize| combine.apply(lanes[i], lanes[i + 4]);
+    combine.apply(combine.apply(half(0), half(2)), combine.apply(half(1), half(3)))
 }
 
 /// Adds to each pixel of a window its share of the window's gradient: the transpose of average pooling.

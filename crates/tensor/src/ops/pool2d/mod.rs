@@ -77,8 +77,8 @@ impl Pool2dOptions {
                 ));
             }
             // Every window must have a pixel of the image. `2 * padding` cannot overflow: it is at most the kernel.
-            let room = in_size[axis].checked_add(2 * padding).filter(|_| in_size[axis] > 0);
-            let room = room.and_then(|room| room.checked_sub(kernel)).ok_or_else(|| {
+            let reach = in_size[axis].checked_add(2 * padding).filter(|_| in_size[axis] > 0);
+            let reach = reach.and_then(|reach| reach.checked_sub(kernel)).ok_or_else(|| {
                 Error::wrong_shape(
                     op,
                     "the image",
@@ -89,7 +89,7 @@ impl Pool2dOptions {
                     ),
                 )
             })?;
-            out_size[axis] = room / self.stride[axis] + 1;
+            out_size[axis] = reach / self.stride[axis] + 1;
         }
         Ok(cpu::PoolDims {
             planes: planes(image),
@@ -170,9 +170,9 @@ impl Tensor {
 fn largest(pooling: Pooling, geometry: Pool2dOptions, image: &Raw) -> Result<Raw> {
     let (dims, image) = (geometry.dims(MAX, image.shape())?, &image.gap_free()?);
     let is_place = pooling == Pooling::PlaceOfLargest;
-    let made = (resized(image.shape(), dims.out_size), if is_place { DType::I64 } else { image.dtype() });
+    let shape_and_dtype = (resized(image.shape(), dims.out_size), if is_place { DType::I64 } else { image.dtype() });
     match image.storage.device() {
-        Device::Cpu => on_cpu(MAX, [Some(image)], made, &mut |inputs, out| {
+        Device::Cpu => on_cpu(MAX, [Some(image)], shape_and_dtype, &mut |inputs, out| {
             by_real!(inputs.dtype(), R => {
                 let x = inputs.view::<R>(0).data;
                 match is_place {
@@ -182,7 +182,7 @@ fn largest(pooling: Pooling, geometry: Pool2dOptions, image: &Raw) -> Result<Raw
                 .map_err(Error::scratch(MAX))
             })
         }),
-        Device::Cuda(device) => on_cuda(MAX, device, [Some(image)], made, &mut |inputs, out| {
+        Device::Cuda(device) => on_cuda(MAX, device, [Some(image)], shape_and_dtype, &mut |inputs, out| {
             cuda::run(device, MAX, pooling, &Windows::Sliding(dims), inputs.cuda_view(0), out)
         }),
     }

@@ -25,7 +25,7 @@ const LONG: usize = 128 << 20;
 /// `Step` of `recurrent.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
-struct Numbers {
+struct StepParameters {
     rows: u32,
     hidden: u32,
     carried: u32,
@@ -49,7 +49,7 @@ impl Recurrence {
 
 /// What the forward steps saved for the gradient: gates, and b(h)ₙ of a GRU.
 #[derive(Clone, Copy)]
-pub(super) struct Left<'a> {
+pub(super) struct KeptGates<'a> {
     pub(super) gates: Option<DeviceView<'a, u8>>,
     pub(super) inner: Option<DeviceView<'a, u8>>,
 }
@@ -74,17 +74,17 @@ impl Recurrent {
         let is_behind_long_work = step.rows.saturating_mul(self.kind.gates() * hidden * hidden) >= LONG;
         let function = CODE.function(device, op, ([dtype; 2], kernel), constants)?;
         let stream = device.stream();
-        let queued = match is_behind_long_work {
+        let launched = match is_behind_long_work {
             // SAFETY: the caller's promise.
             true => unsafe { function.launch_behind_long_work(&stream, launch, arguments) },
             // SAFETY: the caller's promise.
             false => unsafe { function.launch(&stream, launch, arguments) },
         };
-        queued.map_err(|source| Error::cuda(op, source))
+        launched.map_err(|source| Error::cuda(op, source))
     }
 
     /// The buffers in which steps save gates, and b(h)ₙ.
-    pub(super) fn left_by_steps<'a>(&self, hidden: usize, kept: Option<CudaOut<'a>>) -> [Argument<'a>; 2] {
+    pub(super) fn kept_gates_out<'a>(&self, hidden: usize, kept: Option<CudaOut<'a>>) -> [Argument<'a>; 2] {
         let Some(kept) = kept else { return [const { Argument::Value(&[0; 8]) }; 2] };
         let len = self.steps.rows() * self.kind.gates() * hidden * kept.dtype().size();
         let parts = kept.into_bytes().split_at(len);
@@ -92,16 +92,22 @@ impl Recurrent {
         [Argument::Write(gates), Argument::Write(inner)]
     }
 
-    fn left<'a>(&self, hidden: usize, kept: Option<CudaView<'a>>) -> Left<'a> {
-        let Some(kept) = kept else { return Left { gates: None, inner: None } };
+    fn kept_gates<'a>(&self, hidden: usize, kept: Option<CudaView<'a>>) -> KeptGates<'a> {
+        let Some(kept) = kept else { return KeptGates { gates: None, inner: None } };
         let (size, len) = (kept.dtype().size(), self.steps.rows() * self.kind.gates() * hidden);
         let inner = kept.bytes().len() / size - len;
-        Left { gates: Some(part(kept.bytes(), 0, len, size)), inner: Some(part(kept.bytes(), len, inner, size)) }
+        KeptGates { gates: Some(part(kept.bytes(), 0, len, size)), inner: Some(part(kept.bytes(), len, inner, size)) }
     }
 
-    fn numbers(&self, op: &'static str, hidden: usize, step: &Step, products: usize) -> Result<(Numbers, Launch)> {
+    fn step_parameters(
+        &self,
+        op: &'static str,
+        hidden: usize,
+        step: &Step,
+        products: usize,
+    ) -> Result<(StepParameters, Launch)> {
         let threads = count(op, step.rows * hidden)? as usize;
-        let numbers = Numbers {
+        let parameters = StepParameters {
             rows: step.rows as u32, // less than `threads`
             hidden: hidden as u32,
             carried: step.carried as u32,
@@ -110,7 +116,7 @@ impl Recurrent {
             before: step.before.unwrap_or(0) as u64,
             cells: (self.steps.rows() * hidden) as u64,
         };
-        Ok((numbers, Launch::covering(threads, THREADS)))
+        Ok((parameters, Launch::covering(threads, THREADS)))
     }
 }
 
@@ -136,30 +142,39 @@ pub(super) fn forward(
         return plan.forward(device, op, inputs, out, kept);
     }
     let [Some(of_x), Some(weight), bias, h0, c0] = inputs else { unreachable!("there are gates and a weight") };
-    let room = op.steps.batch() * op.kind.gates() * hidden * out.dtype().size();
-    let mut of_h = device.stream().allocate::<u8>(room).map_err(|source| Error::cuda(OP, source))?;
-    let turned = weight.layout().permute(&[1, 0]);
-    let factors = [h0, Some(weight.with_layout(&turned))];
+    let bytes = op.steps.batch() * op.kind.gates() * hidden * out.dtype().size();
+    let allocate = || device.stream().allocate::<u8>(bytes).map_err(|source| Error::cuda(OP, source));
+    let mut of_h = None; // allocated for the first step that is not fused
+    let transposed = weight.layout().permute(&[1, 0]);
+    let factors = [h0, Some(weight.with_layout(&transposed))];
     let of_inputs = [Some(of_x), bias, h0, c0];
     for step in op.steps.in_order(op.reverse) {
-        let begin = if h0.is_some() { step.rows } else { step.carried };
+        let n_started = if h0.is_some() { step.rows } else { step.carried };
         let kept = kept.as_mut().map(CudaOut::reborrow);
-        let fused = Fused::of(device, op.kind, (step.rows, begin), (weight, h0), &out);
-        if fused.is_none() {
-            products(device, (&step, begin), factors, &mut out, of_h.view_mut())?;
-        }
-        let factor = if fused.is_some() { weight.bytes() } else { of_h.view() };
-        forward_step(device, op, (&step, begin, fused), of_inputs, factor, (&mut out, kept))?;
+        let fused = Fused::of(device, op.kind, (step.rows, n_started), (weight, h0), &out);
+        let factor = match fused {
+            Some(_) => weight.bytes(),
+            None => {
+                let of_h = match &mut of_h {
+                    Some(of_h) => of_h,
+                    empty => empty.insert(allocate()?),
+                };
+                products(device, (&step, n_started), factors, &mut out, of_h.view_mut())?;
+                of_h.view()
+            }
+        };
+        forward_step(device, op, (&step, n_started, fused), of_inputs, factor, (&mut out, kept))?;
     }
     Ok(())
 }
 
-/// One step, before which `begin` sequences have a state. `inputs` are a(x), `bias_hh` if a(x) does not include it, and
-/// the first states. `factor` is the weight, if the kernel also computes the products; otherwise it is the products.
+/// One step, before which `n_started` sequences have a state. `inputs` are a(x), `bias_hh` if a(x) does not include it,
+/// and the first states. `factor` is the weight, if the kernel also computes the products; otherwise it is the
+/// products.
 fn forward_step(
     device: &CudaDevice,
     op: &Recurrent,
-    (step, begin, fused): (&Step, usize, Option<Fused>),
+    (step, n_started, fused): (&Step, usize, Option<Fused>),
     inputs: [Option<CudaView<'_>>; 4],
     factor: DeviceView<'_, u8>,
     (out, kept): (&mut CudaOut<'_>, Option<CudaOut<'_>>),
@@ -167,7 +182,7 @@ fn forward_step(
     let [Some(of_x), bias, h0, c0] = inputs else { unreachable!("there are gates") };
     let (dtype, width) = (out.dtype(), of_x.shape()[1]);
     let hidden = width / op.kind.gates();
-    let (numbers, launch) = op.numbers(OP, hidden, step, begin)?;
+    let (parameters, launch) = op.step_parameters(OP, hidden, step, n_started)?;
     let constants = op.constants();
     let kernel = match fused {
         None => ("recurrent_step", constants, launch),
@@ -175,7 +190,7 @@ fn forward_step(
             ("recurrent_step_with_product", constants.and(&[("STAGES", stages as i32)]), launch)
         }
     };
-    let [gates, inner] = op.left_by_steps(hidden, kept);
+    let [gates, inner] = op.kept_gates_out(hidden, kept);
     let arguments = [
         out.argument(),
         gates,
@@ -185,25 +200,25 @@ fn forward_step(
         optional(bias.map(|bias| bias.bytes())),
         optional(h0.map(|h0| h0.bytes())),
         optional(c0.map(|c0| c0.bytes())),
-        Argument::Value(bytemuck::bytes_of(&numbers)),
+        Argument::Value(bytemuck::bytes_of(&parameters)),
     ];
     // SAFETY: the kernels take these arguments. The rows of the step and those before it are inside the tensors:
     // `RecurrentLayer::check` has compared their shapes with `steps`. `Fused` has checked the alignment of rows.
     unsafe { op.launch(device, (OP, dtype), kernel, (step, hidden), &arguments) }
 }
 
-/// Multiplies the states of `begin` sequences before a step by the weight. Sequences that continue have their states
-/// in `out`, those that begin have them in `h0`.
+/// Multiplies the states of `n_started` sequences before a step by the weight. Sequences that continue have their
+/// states in `out`, those that begin have them in `h0`.
 fn products(
     device: &CudaDevice,
-    (step, begin): (&Step, usize),
+    (step, n_started): (&Step, usize),
     [h0, weight]: [Option<CudaView<'_>>; 2],
     out: &mut CudaOut<'_>,
-    mut room: DeviceViewMut<'_, u8>,
+    mut buffer: DeviceViewMut<'_, u8>,
 ) -> Result<()> {
     let Some(weight) = weight else { unreachable!("there is a weight") };
     let (hidden, width, size, dtype) = (weight.shape()[0], weight.shape()[1], out.dtype().size(), out.dtype());
-    for (from, to) in [(0, step.carried), (step.carried, begin)].into_iter().filter(|(from, to)| from < to) {
+    for (from, to) in [(0, step.carried), (step.carried, n_started)].into_iter().filter(|(from, to)| from < to) {
         let rows = to - from;
         let states = match h0.filter(|_| from >= step.carried) {
             Some(h0) => part(h0.bytes(), from * hidden, rows * hidden, size),
@@ -212,12 +227,12 @@ fn products(
                 part(out.reborrow().into_bytes().into(), at, rows * hidden, size)
             }
         };
-        let [left, made] = [hidden, width].mapped(|columns| Shape::new(&[rows, columns]).map(Layout::contiguous));
-        let (left, made) = (left?, made?);
-        let room = room.reborrow().slice(from * width * size..to * width * size);
-        let room = room.unwrap_or_else(|error| unreachable!("there is room for a step: {error}"));
+        let [left, result] = [hidden, width].mapped(|columns| Shape::new(&[rows, columns]).map(Layout::contiguous));
+        let (left, result) = (left?, result?);
+        let product = buffer.reborrow().slice(from * width * size..to * width * size);
+        let product = product.unwrap_or_else(|error| unreachable!("there is room for a step: {error}"));
         let factors = [CudaView::new(states, &left, dtype), weight];
-        product_on_cuda(device, &Shape::SCALAR, factors, CudaOut::new(room, &made, dtype))?;
+        product_on_cuda(device, &Shape::SCALAR, factors, CudaOut::new(product, &result, dtype))?;
     }
     Ok(())
 }
@@ -239,42 +254,42 @@ pub(super) fn backward(
     let ([Some(grad), Some(weight), Some(out), kept, h0, c0], Some(mut h)) = (inputs, h) else {
         unreachable!("these inputs are always given")
     };
-    let (dtype, left) = (of_x.dtype(), op.left(hidden, kept));
+    let (dtype, kept_gates) = (of_x.dtype(), op.kept_gates(hidden, kept));
     if let Some(plan) = plan {
         let inputs = [Some(grad), Some(weight), Some(out), h0, c0];
-        return plan.backward(device, op, (inputs, left), (of_x, [of_h, Some(h), c]), wants_h0);
+        return plan.backward(device, op, (inputs, kept_gates), (of_x, [of_h, Some(h), c]), wants_h0);
     }
-    let mut reached = 0; // sequences with a gradient from a later step
+    let mut max_with_grad = 0; // sequences with a gradient from a later step
     for step in op.steps.in_order(op.reverse).rev() {
         let outs = [Some(&mut of_x), of_h.as_mut(), c.as_mut(), direct.as_mut()];
         let of_state = h.reborrow().into_bytes().into();
-        let goes_on = step.rows.min(reached);
-        let inputs = ([Some(grad), Some(out), h0, c0], left);
-        backward_step(device, op, (&step, goes_on, hidden), inputs, of_state, outs)?;
-        reached = reached.max(step.rows);
+        let n_with_grad = step.rows.min(max_with_grad);
+        let inputs = ([Some(grad), Some(out), h0, c0], kept_gates);
+        backward_step(device, op, (&step, n_with_grad, hidden), inputs, of_state, outs)?;
+        max_with_grad = max_with_grad.max(step.rows);
         if step.before.is_none() && !wants_h0 {
             break;
         }
         let gates = of_h.as_mut().unwrap_or(&mut of_x).reborrow();
-        product_back(device, (&step, dtype), gates, weight, h.reborrow())?;
+        write_state_grad(device, (&step, dtype), gates, weight, h.reborrow())?;
     }
     Ok(())
 }
 
-/// One backward step, in which `goes_on` sequences have a gradient from the steps behind it, `of_state`. The inputs
+/// One backward step, in which `n_with_grad` sequences have a gradient from the steps behind it, `of_state`. The inputs
 /// are the gradient of the result, the result, and the first states. The outputs are the gradients of a(x), of b(h),
 /// of c, and the part of a GRU's that bypasses the product.
 fn backward_step(
     device: &CudaDevice,
     op: &Recurrent,
-    (step, goes_on, hidden): (&Step, usize, usize),
-    ([grad, out, h0, c0], left): ([Option<CudaView<'_>>; 4], Left<'_>),
+    (step, n_with_grad, hidden): (&Step, usize, usize),
+    ([grad, out, h0, c0], kept): ([Option<CudaView<'_>>; 4], KeptGates<'_>),
     of_state: DeviceView<'_, u8>,
     [of_x, of_h, c, direct]: [Option<&mut CudaOut<'_>>; 4],
 ) -> Result<()> {
     let Some(of_x) = of_x else { unreachable!("there is a gradient of a(x)") };
     let dtype = of_x.dtype();
-    let (numbers, launch) = op.numbers(GRADIENT, hidden, step, goes_on)?;
+    let (parameters, launch) = op.step_parameters(GRADIENT, hidden, step, n_with_grad)?;
     let kernel = ("recurrent_step_grad", op.constants(), launch);
     let null = || Argument::Value(&[0; 8]);
     let arguments = [
@@ -284,19 +299,19 @@ fn backward_step(
         direct.map_or_else(null, CudaOut::argument),
         optional(grad.map(|grad| grad.bytes())),
         Argument::Read(of_state),
-        optional(left.gates),
-        optional(left.inner),
+        optional(kept.gates),
+        optional(kept.inner),
         optional(out.map(|out| out.bytes())),
         optional(h0.map(|h0| h0.bytes())),
         optional(c0.map(|c0| c0.bytes())),
-        Argument::Value(bytemuck::bytes_of(&numbers)),
+        Argument::Value(bytemuck::bytes_of(&parameters)),
     ];
     // SAFETY: as in `forward_step`; the gradients have the shapes of what they are gradients of.
     unsafe { op.launch(device, (GRADIENT, dtype), kernel, (step, hidden), &arguments) }
 }
 
 /// Writes the gradient of the states before a step to `of_state`: the gradient of b(h) times the weight.
-fn product_back(
+fn write_state_grad(
     device: &CudaDevice,
     (step, dtype): (&Step, DType),
     gates: CudaOut<'_>,
@@ -304,13 +319,13 @@ fn product_back(
     of_state: CudaOut<'_>,
 ) -> Result<()> {
     let (width, hidden, size) = (weight.shape()[0], weight.shape()[1], dtype.size());
-    let [left, made] = [width, hidden].mapped(|columns| Shape::new(&[step.rows, columns]).map(Layout::contiguous));
-    let (left, made) = (left?, made?);
+    let [left, result] = [width, hidden].mapped(|columns| Shape::new(&[step.rows, columns]).map(Layout::contiguous));
+    let (left, result) = (left?, result?);
     let gates = part(gates.into_bytes().into(), step.start * width, step.rows * width, size);
-    let room = of_state.into_bytes().slice(..step.rows * hidden * size);
-    let room = room.unwrap_or_else(|error| unreachable!("there is room for a step: {error}"));
+    let out = of_state.into_bytes().slice(..step.rows * hidden * size);
+    let out = out.unwrap_or_else(|error| unreachable!("there is room for a step: {error}"));
     let factors = [CudaView::new(gates, &left, dtype), weight];
-    product_on_cuda(device, &Shape::SCALAR, factors, CudaOut::new(room, &made, dtype))
+    product_on_cuda(device, &Shape::SCALAR, factors, CudaOut::new(out, &result, dtype))
 }
 
 #[cfg(test)]

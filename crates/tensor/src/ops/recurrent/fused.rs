@@ -31,12 +31,12 @@ pub(super) struct Fused {
 }
 
 impl Fused {
-    /// For a step of `rows` sequences, `begin` of which have a state before it, if this is faster than cuBLASLt's
+    /// For a step of `rows` sequences, `n_started` of which have a state before it, if this is faster than cuBLASLt's
     /// product.
     pub(super) fn of(
         device: &CudaDevice,
         kind: Recurrence,
-        (rows, begin): (usize, usize),
+        (rows, n_started): (usize, usize),
         (weight, h0): (CudaView<'_>, Option<CudaView<'_>>),
         out: &CudaOut<'_>,
     ) -> Option<Fused> {
@@ -48,7 +48,7 @@ impl Fused {
         };
         let is_wanted = matches!(kernels(), Kernels::Fastest | Kernels::Measured)
             && properties.compute_capability >= (8, 0)
-            && is_large_product([begin, weight.shape()[0], hidden, 1], dtype);
+            && is_large_product([n_started, weight.shape()[0], hidden, 1], dtype);
         let are_aligned = out.is_aligned(COPIED_BYTES)
             && weight.is_aligned(COPIED_BYTES)
             && h0.is_none_or(|h0| h0.is_aligned(COPIED_BYTES));

@@ -17,7 +17,7 @@ mod run;
 mod steps;
 
 use crate::autocast::no_autocast;
-use crate::autograd::{Kept, Saved, is_grad_enabled, record};
+use crate::autograd::{Saved, SavedTensor, is_grad_enabled, record};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -152,7 +152,7 @@ impl<'a> RecurrentLayer<'a> {
         let (width, n_in, hidden) = self.sizes()?;
         let out = self.weight_hr.map_or(hidden, |weight| weight.dims().first().copied().unwrap_or(0));
         let batch = steps.batch();
-        let shaped: [(&str, Option<&Tensor>, &[usize]); 7] = [
+        let operands: [(&str, Option<&Tensor>, &[usize]); 7] = [
             ("the input", Some(x), &[steps.rows(), n_in]),
             ("weight_hh", Some(self.weight_hh), &[width, out]),
             ("bias_ih", self.bias.map(|bias| bias[0]), &[width]),
@@ -161,7 +161,7 @@ impl<'a> RecurrentLayer<'a> {
             ("h0", h0, &[batch, out]),
             ("c0", c0, &[batch, hidden]),
         ];
-        for (operand, tensor, shape) in shaped {
+        for (operand, tensor, shape) in operands {
             if let Some(tensor) = tensor.filter(|tensor| tensor.dims() != shape) {
                 return Err(Error::wrong_shape(OP, operand, tensor.shape(), format!("it must be {shape:?}")));
             }
@@ -209,7 +209,7 @@ struct Recurrent {
     is_bf16: bool,
     /// The result, and what steps save for the gradient: the gates of all rows, and behind them, for a GRU, b(h)ₙ of
     /// all rows.
-    kept: Option<(Kept, Option<Raw>)>,
+    kept: Option<(SavedTensor, Option<Raw>)>,
 }
 
 impl Recurrent {
@@ -218,7 +218,7 @@ impl Recurrent {
     }
 
     /// The result, and what steps saved for the gradient.
-    fn left_behind(&self) -> Result<(Raw, Option<&Raw>)> {
+    fn result_and_kept(&self) -> Result<(Raw, Option<&Raw>)> {
         let Some((out, kept)) = &self.kept else { unreachable!("a recorded operation keeps its result") };
         Ok((out.get(OP)?, kept.as_ref()))
     }
@@ -267,7 +267,7 @@ impl Recurrent {
             Device::Cpu => self.on_cpu(inputs_of_steps, is_recorded)?,
             Device::Cuda(device) => self.on_cuda(&device, inputs_of_steps, is_recorded)?,
         };
-        self.kept = is_recorded.then(|| (Kept::new(out.clone()), kept));
+        self.kept = is_recorded.then(|| (SavedTensor::new(out.clone()), kept));
         Ok(record(OP, self, inputs, out))
     }
 
@@ -318,8 +318,8 @@ impl Derivative<7> for Recurrent {
         }
         let grad = grad.raw().gap_free()?;
         let Gradients { of_gates, h0, c0 } = match grad.storage.device() {
-            Device::Cpu => self.back_on_cpu(saved, &grad)?,
-            Device::Cuda(device) => self.back_on_cuda(device, saved, &grad)?,
+            Device::Cpu => self.backward_on_cpu(saved, &grad)?,
+            Device::Cuda(device) => self.backward_on_cuda(device, saved, &grad)?,
         };
         let (of_x, of_h) = (of_gates.select(0, 0)?, of_gates.select(0, -1)?);
         let product = |a: &Tensor, b: &Tensor| self.factor(a)?.matmul(&self.factor(b)?);
@@ -329,7 +329,7 @@ impl Derivative<7> for Recurrent {
             biases.as_ref().filter(|_| saved.needs(input)).map(|biases| biases.select(0, at)).transpose()
         };
         let of_weight_hh = || {
-            let (out, _) = self.left_behind()?;
+            let (out, _) = self.result_and_kept()?;
             let (of_h, before) = self.pairs(&of_h, &out.typed(), saved.optional(H0))?;
             product(&of_h.t()?, &before)
         };

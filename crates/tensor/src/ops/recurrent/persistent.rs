@@ -7,7 +7,7 @@
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
-use super::cuda::{Left, optional};
+use super::cuda::{KeptGates, optional};
 use super::{GRADIENT, OP, Recurrence, Recurrent};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Kernels, kernels};
 use crate::element::DType;
@@ -16,9 +16,9 @@ use crate::inlined::Array;
 
 static CODE: Code = Code { name: "recurrent layer", text: include_str!("persistent.cu") };
 
-/// Registers of a multiprocessor. They are allocated to `TOGETHER` threads at a time.
+/// Registers of a multiprocessor. They are allocated to `ALLOCATION_THREADS` threads at a time.
 const REGISTERS: u32 = 65_536;
-const TOGETHER: u32 = 128;
+const ALLOCATION_THREADS: u32 = 128;
 /// What a thread needs beside its part of the weight.
 const OTHER_REGISTERS: u32 = 64;
 const MAX_THREADS: u32 = 1024;
@@ -80,7 +80,7 @@ impl Plan {
     /// Blocks that a multiprocessor has registers for.
     fn blocks_at_once(&self) -> u32 {
         let of_weight = self.kind.gates() as u32 * self.padded() / 8;
-        REGISTERS / ((of_weight + OTHER_REGISTERS) * self.threads().next_multiple_of(TOGETHER))
+        REGISTERS / ((of_weight + OTHER_REGISTERS) * self.threads().next_multiple_of(ALLOCATION_THREADS))
     }
 
     fn clusters(&self) -> u32 {
@@ -117,7 +117,7 @@ impl Plan {
     ) -> Result<()> {
         let dtype = out.dtype();
         let [of_x, weight, bias, h0, c0] = inputs.mapped(|input| optional(input.map(|input| input.bytes())));
-        let [gates, inner] = op.left_by_steps(self.hidden as usize, kept);
+        let [gates, inner] = op.kept_gates_out(self.hidden as usize, kept);
         let sequences = self.sequences(op, false);
         let value = Argument::Value(bytemuck::bytes_of(&sequences));
         let arguments = [out.argument(), gates, inner, of_x, weight, bias, h0, c0, value];
@@ -133,7 +133,7 @@ impl Plan {
         &self,
         device: &CudaDevice,
         op: &Recurrent,
-        ([grad, weight, out, h0, c0], left): ([Option<CudaView<'_>>; 5], Left<'_>),
+        ([grad, weight, out, h0, c0], kept): ([Option<CudaView<'_>>; 5], KeptGates<'_>),
         (mut of_x, outs): (CudaOut<'_>, [Option<CudaOut<'_>>; 3]),
         wants_h0: bool,
     ) -> Result<()> {
@@ -143,7 +143,7 @@ impl Plan {
         let [of_h, h, c] = outs.mapped(|out| out.map_or(Argument::Value(&[0; 8]), CudaOut::into_argument));
         let sequences = self.sequences(op, wants_h0);
         let value = Argument::Value(bytemuck::bytes_of(&sequences));
-        let Left { gates, inner } = left;
+        let KeptGates { gates, inner } = kept;
         let arguments =
             [of_x.argument(), of_h, h, c, grad, weight, optional(gates), optional(inner), out, h0, c0, value];
         let kernel = ([dtype; 2], "recurrent_steps_grad");

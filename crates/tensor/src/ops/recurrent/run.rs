@@ -22,12 +22,12 @@ pub(super) struct Gradients {
 }
 
 /// The inputs of a backward pass, and the sizes of its results.
-struct Back<'a> {
+struct BackwardInputs<'a> {
     inputs: [Option<&'a Raw>; 6],
     hidden: usize,
     dtype: DType,
     /// The shapes of the gradients of gates, and of a state.
-    made: Shape,
+    gates_shape: Shape,
     state: Shape,
 }
 
@@ -77,35 +77,37 @@ impl Recurrent {
         let on = gates.storage.device();
         let mut kept = keeps.then(|| FreshCuda::allocate(OP, kept_shape, dtype, on, device)).transpose()?;
         let out = on_cuda(OP, device, inputs, (shape, dtype), &mut |inputs, out| {
-            cuda::forward(device, self, hidden, inputs.cuda_views_found(), out, kept.as_mut().map(FreshCuda::out))
+            cuda::forward(device, self, hidden, inputs.optional_cuda_views(), out, kept.as_mut().map(FreshCuda::out))
         })?;
         Ok((out, kept.map(FreshCuda::share)))
     }
 
-    fn back<'a>(
+    fn backward_inputs<'a>(
         &self,
         saved: &'a Saved<'_, 7>,
         [grad, weight, out]: [&'a Raw; 3],
         kept: Option<&'a Raw>,
-    ) -> Result<Back<'a>> {
+    ) -> Result<BackwardInputs<'a>> {
         let (width, hidden) = (saved.input(WEIGHT_HH).shape()[0], saved.input(WEIGHT_HH).shape()[1]);
         let [h0, c0] = [H0, C0].mapped(|i| saved.optional(i).map(Tensor::raw));
         let inputs = [Some(grad), Some(weight), Some(out), kept, h0, c0];
-        let made = Shape::new(&[if self.kind == Recurrence::Gru { 2 } else { 1 }, self.steps.rows(), width])?;
-        Ok(Back { inputs, hidden, dtype: out.dtype(), made, state: Shape::new(&[self.steps.batch(), hidden])? })
+        let gates_shape = Shape::new(&[if self.kind == Recurrence::Gru { 2 } else { 1 }, self.steps.rows(), width])?;
+        let state = Shape::new(&[self.steps.batch(), hidden])?;
+        Ok(BackwardInputs { inputs, hidden, dtype: out.dtype(), gates_shape, state })
     }
 
     /// The backward pass through all steps.
-    pub(super) fn back_on_cpu(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
-        let (out, kept) = self.left_behind()?;
+    pub(super) fn backward_on_cpu(&self, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
+        let (out, kept) = self.result_and_kept()?;
         let hidden = saved.input(WEIGHT_HH).shape()[1];
         let parts = cpu::Parts::backward(self.steps.batch(), hidden, self.kind.gates(), self.is_bf16);
         let weight = parts.of_gates(saved.input(WEIGHT_HH))?;
-        let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, weight.raw(), &out], kept)?;
-        let fresh = |there: bool, shape| there.then(|| Fresh::allocate(GRADIENT, shape, dtype)).transpose();
+        let BackwardInputs { inputs, hidden, dtype, gates_shape, state } =
+            self.backward_inputs(saved, [grad, weight.raw(), &out], kept)?;
+        let fresh = |is_needed: bool, shape| is_needed.then(|| Fresh::allocate(GRADIENT, shape, dtype)).transpose();
         let (mut h, mut c) = (fresh(true, state)?, fresh(self.is_lstm(), state)?);
-        let of_one = made.elements() / made[0];
-        let of_gates = on_cpu(GRADIENT, inputs, (made, dtype), &mut |inputs, of_gates| {
+        let of_one = gates_shape.elements() / gates_shape[0];
+        let of_gates = on_cpu(GRADIENT, inputs, (gates_shape, dtype), &mut |inputs, of_gates| {
             by_real!(dtype, R => {
                 let inputs: [_; 6] = from_fn(|i| inputs.data::<R>(i));
                 let [h, c] = [&mut h, &mut c].mapped(|out| match out {
@@ -122,20 +124,21 @@ impl Recurrent {
         Ok(Gradients { of_gates: of_gates.typed(), h0: share(h), c0: share(c) })
     }
 
-    /// [`back_on_cpu`](Self::back_on_cpu), on a device.
-    pub(super) fn back_on_cuda(&self, device: &CudaDevice, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
-        let (out, kept) = self.left_behind()?;
+    /// [`backward_on_cpu`](Self::backward_on_cpu), on a device.
+    pub(super) fn backward_on_cuda(&self, device: &CudaDevice, saved: &Saved<'_, 7>, grad: &Raw) -> Result<Gradients> {
+        let (out, kept) = self.result_and_kept()?;
         let weight = saved.input(WEIGHT_HH).contiguous()?;
-        let Back { inputs, hidden, dtype, made, state } = self.back(saved, [grad, weight.raw(), &out], kept)?;
+        let BackwardInputs { inputs, hidden, dtype, gates_shape, state } =
+            self.backward_inputs(saved, [grad, weight.raw(), &out], kept)?;
         let on = out.storage.device();
-        let fresh = |there: bool, shape: Shape| {
-            there.then(|| FreshCuda::allocate(GRADIENT, shape, dtype, on, device)).transpose()
+        let fresh = |is_needed: bool, shape: Shape| {
+            is_needed.then(|| FreshCuda::allocate(GRADIENT, shape, dtype, on, device)).transpose()
         };
         let (plan, is_gru) = (Plan::of(device, self, hidden, dtype), self.kind == Recurrence::Gru);
         let mut direct = fresh(is_gru && plan.is_none(), state)?;
         let (mut h, mut c) = (fresh(true, state)?, fresh(self.is_lstm(), state)?);
-        let of_one = Layout::contiguous(Shape::new(&made[1..])?);
-        let of_gates = on_cuda(GRADIENT, device, inputs, (made, dtype), &mut |inputs, of_gates| {
+        let of_one = Layout::contiguous(Shape::new(&gates_shape[1..])?);
+        let of_gates = on_cuda(GRADIENT, device, inputs, (gates_shape, dtype), &mut |inputs, of_gates| {
             let (of_x, of_h) = of_gates
                 .into_bytes()
                 .split_at(of_one.span() * dtype.size())
@@ -143,7 +146,7 @@ impl Recurrent {
             let of = |bytes| CudaOut::new(bytes, &of_one, dtype);
             let [h, c, direct] = [h.as_mut(), c.as_mut(), direct.as_mut()].mapped(|out| out.map(FreshCuda::out));
             let outs = (of(of_x), [is_gru.then(|| of(of_h)), h, c, direct]);
-            cuda::backward(device, self, hidden, inputs.cuda_views_found(), outs, (plan, saved.needs(H0)))
+            cuda::backward(device, self, hidden, inputs.optional_cuda_views(), outs, (plan, saved.needs(H0)))
         })?;
         let share = |fresh: Option<FreshCuda<'_>>| fresh.map(|fresh| fresh.share().typed());
         let (mut h0, direct): (Option<Tensor>, Option<Tensor>) = (share(h), share(direct));

@@ -122,11 +122,11 @@ impl Call<'_> {
     fn before(&self, x: DeviceView<'_, u8>, lines: Lines, scan: &Scan) -> Result<DeviceBuffer<u8>> {
         let Some([rows, others]) = self.kernels.totals else { unreachable!("only scans with totals have chunks") };
         let dtype = self.types[1].computing();
-        let room = || {
+        let allocate = || {
             let bytes = (scan.lines * scan.chunks) as usize * dtype.size();
             self.device.stream().allocate::<u8>(bytes).map_err(|source| Error::cuda(self.op, source))
         };
-        let (mut totals, mut before) = (room()?, room()?);
+        let (mut totals, mut before) = (allocate()?, allocate()?);
         self.launch(if lines.inner == 1 { rows } else { others }, totals.view_mut(), x, None, scan)?;
         let of_totals = Call { types: [dtype; 2], ..*self };
         of_totals.scan(totals.view(), None, Lines { n: scan.chunks as usize, ..lines }, false, before.view_mut())?;

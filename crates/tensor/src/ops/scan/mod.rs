@@ -54,7 +54,7 @@ struct Cumsum {
 per_type! { Cumsum[1]: Num }
 
 /// Rows that are computed side by side, because within a row every step waits for the one before it.
-const SIDE_BY_SIDE: usize = 4;
+const ROWS_AT_ONCE: usize = 4;
 
 /// The sizes of a contiguous tensor around a dimension: `[outer, n, inner]`.
 #[derive(Clone, Copy)]
@@ -71,10 +71,10 @@ impl Lines {
     }
 
     /// The elements of a slab, `[n, inner]`, and of a piece, some whole slabs that a thread takes at a time; `None`
-    /// if there are no elements. If slabs are rows (`inner` is 1), a piece has at least [`SIDE_BY_SIDE`] of them.
+    /// if there are no elements. If slabs are rows (`inner` is 1), a piece has at least [`ROWS_AT_ONCE`] of them.
     pub(super) fn pieces(&self) -> Option<[usize; 2]> {
         let slab = self.n * self.inner;
-        let least = if self.inner == 1 { SIDE_BY_SIDE } else { 1 };
+        let least = if self.inner == 1 { ROWS_AT_ONCE } else { 1 };
         (self.outer * slab != 0).then(|| [slab, slab * (cpu::PIECE / slab).max(least)])
     }
 }
@@ -136,10 +136,10 @@ fn combine<T: Num>(
     if lines.inner > 1 {
         return follow(out, lines, reverse, |at| x[at].to_total(), |at, _, before| with(before, x[at].to_total()));
     }
-    let together = SIDE_BY_SIDE * lines.n;
-    for (x, out) in zip(x.chunks(together), out.chunks_mut(together)) {
-        match out.len() == together && T::DTYPE.is_float() {
-            true => combine_rows::<T, SIDE_BY_SIDE>(x, out, reverse, with),
+    let group_len = ROWS_AT_ONCE * lines.n;
+    for (x, out) in zip(x.chunks(group_len), out.chunks_mut(group_len)) {
+        match out.len() == group_len && T::DTYPE.is_float() {
+            true => combine_rows::<T, ROWS_AT_ONCE>(x, out, reverse, with),
             // Integers are added within a cycle: nothing is gained by several rows at once.
             false => zip(x.chunks_exact(lines.n), out.chunks_exact_mut(lines.n)).for_each(|(x, out)| match reverse {
                 true => combine_row(zip(x.iter().rev(), out.iter_mut().rev()), with),
@@ -204,12 +204,12 @@ fn follow<T: Pod>(
 ) {
     let Lines { n, inner, .. } = lines;
     if inner == 1 {
-        let together = SIDE_BY_SIDE * n;
-        for (i, rows) in out.chunks_mut(together).enumerate() {
-            match rows.len() == together {
-                true => follow_rows::<T, SIDE_BY_SIDE>(rows, i * together, reverse, first, next),
+        let group_len = ROWS_AT_ONCE * n;
+        for (i, rows) in out.chunks_mut(group_len).enumerate() {
+            match rows.len() == group_len {
+                true => follow_rows::<T, ROWS_AT_ONCE>(rows, i * group_len, reverse, first, next),
                 false => rows.chunks_exact_mut(n).enumerate().for_each(|(row, out)| {
-                    follow_rows::<T, 1>(out, i * together + row * n, reverse, first, next);
+                    follow_rows::<T, 1>(out, i * group_len + row * n, reverse, first, next);
                 }),
             }
         }

@@ -2,7 +2,7 @@
 
 use pagelock_cuda::{Argument, Launch};
 
-use super::How;
+use super::Combination;
 use super::lines::Lines;
 use super::sorted;
 use crate::cuda::{COPY, Code, Constants, CudaDevice, CudaOut, CudaView, Indexed, count};
@@ -29,13 +29,13 @@ const SORTED_EACH: u64 = 160;
 /// `x` with the elements of `source` combined with those at their indices along `dim`.
 pub(super) fn scatter(
     device: &CudaDevice,
-    (op, how, dim): (&'static str, How, usize),
+    (op, combination, dim): (&'static str, Combination, usize),
     [x, index, source]: [CudaView<'_>; 3],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
     COPY.run(device, op, &[x], &[], out.reborrow())?;
     let call = Call { device, op, index: Index::of_elements(index, dim), source };
-    call.combine(how, call.lines(&out), out)
+    call.combine(combination, call.lines(&out), out)
 }
 
 /// Writes the elements of `source` over those at their indices along `dim`.
@@ -46,7 +46,7 @@ pub(super) fn write(
     out: CudaOut<'_>,
 ) -> Result<()> {
     let call = Call { device, op, index: Index::of_elements(index, dim), source };
-    call.combine(How::Last, call.lines(&out), out)
+    call.combine(Combination::Last, call.lines(&out), out)
 }
 
 /// Adds up the elements of the source with equal indices, from zeros. `is_once` says that no index occurs twice, so
@@ -57,7 +57,7 @@ pub(in crate::ops) fn add(call: &Call<'_>, is_once: bool, mut out: CudaOut<'_>) 
         return call.warp_each("scatter_sum_shared", (1, bytes), lines, out);
     }
     call.clear(out.reborrow())?;
-    if is_once { call.write_once(lines, out) } else { call.combine(How::Sum, lines, out) }
+    if is_once { call.write_once(lines, out) } else { call.combine(Combination::Sum, lines, out) }
 }
 
 /// The bytes of a line's sums, if every line of `out` has elements of the source and adds them up in shared memory.
@@ -93,17 +93,19 @@ impl Call<'_> {
     }
 
     /// Combines the source with the elements of `out`.
-    fn combine(&self, how: How, lines: Lines, out: CudaOut<'_>) -> Result<()> {
-        let kernel = match how {
+    fn combine(&self, combination: Combination, lines: Lines, out: CudaOut<'_>) -> Result<()> {
+        let kernel = match combination {
             _ if self.source.shape().elements() == 0 => return Ok(()),
-            How::Last if lines.x_len == 1 => return self.write_once(lines, out),
-            How::Last if lines.have_one_index() || lines.are_few_and_long() => return self.write_last(lines, out),
-            How::Last => "scatter_last",
-            _ if lines.are_sorted() => return sorted::combine(self, how, lines, out),
-            How::Sum => "scatter_sum",
-            How::Prod => "scatter_prod",
-            How::Amax => "scatter_amax",
-            How::Amin => "scatter_amin",
+            Combination::Last if lines.x_len == 1 => return self.write_once(lines, out),
+            Combination::Last if lines.have_one_index() || lines.are_few_and_long() => {
+                return self.write_last(lines, out);
+            }
+            Combination::Last => "scatter_last",
+            _ if lines.are_sorted() => return sorted::combine(self, combination, lines, out),
+            Combination::Sum => "scatter_sum",
+            Combination::Prod => "scatter_prod",
+            Combination::Amax => "scatter_amax",
+            Combination::Amin => "scatter_amin",
         };
         self.warp_each(kernel, (THREADS as usize / WARP, 0), lines, out)
     }
@@ -136,13 +138,13 @@ impl Call<'_> {
         let (device, types, is_one) = (self.device, [self.source.dtype(); 2], lines.have_one_index());
         let constants = Constants::of(&[("ONE_INDEX", is_one.into())]);
         let failed = |failure| Error::cuda(self.op, failure);
-        let places = if is_one { lines.y_len as usize } else { out.shape().elements() };
-        let mut last = device.stream().allocate::<u8>(places * size_of::<u32>()).map_err(failed)?;
+        let n_last = if is_one { lines.y_len as usize } else { out.shape().elements() };
+        let mut last = device.stream().allocate::<u8>(n_last * size_of::<u32>()).map_err(failed)?;
         device.stream().fill(&mut last, 0).map_err(failed)?;
-        let noted = if is_one { lines.first() } else { lines };
-        let (launch, lines_first) = self.of_elements(&noted)?;
+        let noted_lines = if is_one { lines.first() } else { lines };
+        let (launch, lines_first) = self.of_elements(&noted_lines)?;
         device.with_fault(self.indexed(&out), |[fault, site]| {
-            let [first, all] = [&lines_first[..], bytemuck::bytes_of(&noted)].mapped(Argument::Value);
+            let [first, all] = [&lines_first[..], bytemuck::bytes_of(&noted_lines)].mapped(Argument::Value);
             let arguments = [Argument::Write(last.view_mut()), self.index.view.argument(), fault, site, first, all];
             // SAFETY: the kernel takes these arguments; lines and steps lead to elements of the index, which is
             // checked, and so to elements of `last`, which has one for each of `out`, or of a line of it.

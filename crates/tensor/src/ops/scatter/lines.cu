@@ -11,27 +11,31 @@ struct Lines {
     u64 y_len, x_len, step[3]; // along the indexed dimension
 };
 
-// Moves the pointers to a line.
-INLINE void find_line(const Lines& g, u64 line, O*& y, const i64*& index, const T*& x) {
+// Where a line begins in y, in the index and in x.
+struct Offsets { u64 y, index, x; };
+INLINE Offsets offsets_of_line(const Lines& g, u64 line) {
+    Offsets at = {0, 0, 0};
     for (u64 dim = 0; dim < g.rank; dim++) {
         u64 i = line % g.size[dim];
         line /= g.size[dim];
-        y += i * g.stride[dim][0], index += i * g.stride[dim][1], x += i * g.stride[dim][2];
+        at.y += i * g.stride[dim][0], at.index += i * g.stride[dim][1], at.x += i * g.stride[dim][2];
     }
+    return at;
 }
 
-// Element `own` of a line of x: its offsets in the index and in x, and the offset of its line in y.
-struct Element { u64 own, y, index, x; bool is_there; };
+// Moves the pointers to a line.
+INLINE void find_line(const Lines& g, u64 line, O*& y, const i64*& index, const T*& x) {
+    Offsets at = offsets_of_line(g, line);
+    y += at.y, index += at.index, x += at.x;
+}
+
+// Element `number` of a line of x: its offsets in the index and in x, and the offset of its line in y.
+struct Element { u64 number, y, index, x; bool is_inside; };
 INLINE Element element_of(const Lines& g, u64 lines_first) {
     u64 id = wide_thread_number(), line = lines_first ? id % g.lines : id / g.x_len;
-    Element e = {lines_first ? id / g.lines : id % g.x_len, 0, 0, 0, id < g.lines * g.x_len};
-    for (u64 dim = 0; dim < g.rank; dim++) {
-        u64 i = line % g.size[dim];
-        line /= g.size[dim];
-        e.y += i * g.stride[dim][0], e.index += i * g.stride[dim][1], e.x += i * g.stride[dim][2];
-    }
-    e.index += e.own * g.step[1], e.x += e.own * g.step[2];
-    return e;
+    u64 number = lines_first ? id / g.lines : id % g.x_len;
+    Offsets at = offsets_of_line(g, line);
+    return {number, at.y, at.index + number * g.step[1], at.x + number * g.step[2], id < g.lines * g.x_len};
 }
 
 // Combines an element of y with an element of x.

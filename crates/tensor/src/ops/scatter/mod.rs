@@ -9,7 +9,7 @@ mod lines;
 mod reduce;
 mod sorted;
 
-use super::index::{check_range, entries_of, own_index, same_dtype};
+use super::index::{check_index_shape, check_range, entries_of, own_index, same_dtype};
 use super::nonzero::{counts_where, cuda::spread};
 use super::{in_place, number_like, where_cond};
 use crate::autograd::{Saved, record};
@@ -103,8 +103,8 @@ impl<K: Kind> Tensor<K> {
             return masked(self.raw(), &mask, source).map(Raw::typed);
         }
         let flat: Tensor<Int> = mask.converted(DType::I64)?.typed();
-        let places = flat.cumsum(0)?.add_scalar(-1)?.clamp_min(0)?;
-        let taken = source.reshape(&[-1])?.index_select(0, places.raw()).map_err(|error| error.of_index_in(op))?;
+        let positions = flat.cumsum(0)?.add_scalar(-1)?.clamp_min(0)?;
+        let taken = source.reshape(&[-1])?.index_select(0, positions.raw()).map_err(|error| error.of_index_in(op))?;
         where_cond(op, &mask.reshape_to(*self.shape())?, &taken.reshape_to(*self.shape())?, self.raw()).map(Raw::typed)
     }
 }
@@ -134,7 +134,7 @@ fn masked(x: &Raw, mask: &Raw, source: &Raw) -> Result<Raw> {
 
 /// How an element of the source is combined with the element at its index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
+enum Combination {
     Last,
     Sum,
     Prod,
@@ -145,7 +145,7 @@ enum How {
 /// [`Tensor::scatter`] with an index in a storage of its own. The source is cut to the sizes of the index.
 fn scattered(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<Raw> {
     let source = cut_source(op, x, dim, index, source)?;
-    let out = written(op, How::Last, dim, [x, index, &source])?;
+    let out = scatter_unrecorded(op, Combination::Last, dim, [x, index, &source])?;
     Ok(record(op, Scattered { op, dim, index: index.clone() }, [Some(x), Some(&source)], out))
 }
 
@@ -171,9 +171,9 @@ pub(super) fn index_copied(op: &'static str, x: &Raw, dim: usize, index: &Raw, s
 /// Writes the entries of `source` over the entries of `x` that `index`, a vector, names. In place, for a contiguous
 /// `x`, and for tensors that fit each other and are in no graph.
 pub(super) fn write_entries(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<()> {
-    let apart = |of: &Raw| if of.storage.is(&x.storage) { of.deep_copy(op) } else { Ok(of.clone()) };
-    let (shape, source) = (*source.shape(), apart(source)?);
-    let index = apart(index)?.reshape_to(along(dim, &shape)?)?.expand(shape)?;
+    let unshared = |of: &Raw| if of.storage.is(&x.storage) { of.deep_copy(op) } else { Ok(of.clone()) };
+    let (shape, source) = (*source.shape(), unshared(source)?);
+    let index = unshared(index)?.reshape_to(along(dim, &shape)?)?.expand(shape)?;
     let _running = profiler::op(op);
     in_place::write(
         op,
@@ -191,7 +191,7 @@ pub(super) fn write_entries(op: &'static str, x: &Raw, dim: usize, index: &Raw, 
 }
 
 /// The shape with size 1 in all dimensions but one.
-fn along(dim: usize, shape: &Shape) -> Result<Shape> {
+pub(super) fn along(dim: usize, shape: &Shape) -> Result<Shape> {
     let mut sizes = Shape::SCALAR;
     (0..shape.rank()).try_for_each(|at| sizes.push(if at == dim { shape[dim] } else { 1 }))?;
     Ok(sizes)
@@ -201,49 +201,55 @@ fn along(dim: usize, shape: &Shape) -> Result<Shape> {
 fn cut_source(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<Raw> {
     common_device(op, &[x, index, source])?;
     same_dtype(op, x, source)?;
-    let mut sizes = index.shape().iter().zip(x.shape().iter()).enumerate();
-    if index.rank() != x.rank() || !sizes.all(|(at, (mine, size))| at == dim || mine <= size) {
-        let expected = format!("it must have the rank of {} and be no larger, except in dimension {dim}", x.shape());
-        return Err(Error::wrong_shape(op, "the index", index.shape(), expected));
-    }
-    if source.rank() != x.rank() || source.shape().iter().zip(index.shape().iter()).any(|(mine, index)| mine < index) {
-        let expected = format!("it must have an element for each element of the index {}", index.shape());
+    check_index_shape(op, index.shape(), dim, x.shape())?;
+    indexed_part(op, source, index.shape())
+}
+
+/// The part of `source` that is as large as the index, which has the rank of the tensor.
+pub(super) fn indexed_part(op: &'static str, source: &Raw, index: &Shape) -> Result<Raw> {
+    if source.rank() != index.rank() || source.shape().iter().zip(index.iter()).any(|(mine, index)| mine < index) {
+        let expected = format!("it must have an element for each element of the index {index}");
         return Err(Error::wrong_shape(op, "the source", source.shape(), expected));
     }
-    index.shape().iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {
+    index.iter().enumerate().try_fold(source.clone(), |source, (dim, &size)| {
         if source.shape()[dim] == size { Ok(source) } else { source.narrow(dim as isize, 0, size) }
     })
 }
 
 /// `x` with the source written into it, unrecorded. All fit each other; the index is checked here.
-fn written(op: &'static str, how: How, dim: usize, [x, index, source]: [&Raw; 3]) -> Result<Raw> {
-    let (inputs, made, whole) = ([Some(x), Some(index), Some(source)], (*x.shape(), x.dtype()), x.shape());
+fn scatter_unrecorded(
+    op: &'static str,
+    combination: Combination,
+    dim: usize,
+    [x, index, source]: [&Raw; 3],
+) -> Result<Raw> {
+    let (inputs, shape_and_dtype, whole) = ([Some(x), Some(index), Some(source)], (*x.shape(), x.dtype()), x.shape());
     match x.storage.device() {
-        Device::Cpu => on_cpu(op, inputs, made, &mut |inputs, out| {
+        Device::Cpu => on_cpu(op, inputs, shape_and_dtype, &mut |inputs, out| {
             let index = inputs.view::<i64>(1);
-            let are_inside = match how {
-                How::Last => by_bits!(inputs.dtype(), B => {
+            let are_inside = match combination {
+                Combination::Last => by_bits!(inputs.dtype(), B => {
                     let [x, source] = [inputs.bits_of::<B>(0), inputs.bits_of::<B>(2)];
                     cpu::copy(x, out.bits());
                     cpu::scatter(out.bits(), whole, dim, index, source, |_: B, new: B| new)
                 }),
-                how => by_num!(inputs.dtype(), T => combined::<T>(how, dim, inputs, out)),
+                combination => by_num!(inputs.dtype(), T => combined::<T>(combination, dim, inputs, out)),
             };
             if are_inside { Ok(()) } else { check_range(op, index.data.plain(), dim, whole) }
         }),
-        Device::Cuda(device) => on_cuda(op, device, inputs, made, &mut |inputs, out| {
-            cuda::scatter(device, (op, how, dim), inputs.cuda_views(), out)
+        Device::Cuda(device) => on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, out| {
+            cuda::scatter(device, (op, combination, dim), inputs.cuda_views(), out)
         }),
     }
 }
 
 /// Products and extremes of numbers that compute in their own type. Returns whether all indices were in range.
-fn combined<T: Num>(how: How, dim: usize, inputs: &LockedInputs<'_, 3>, out: &mut Fresh) -> bool {
-    debug_assert!(!matches!(how, How::Last | How::Sum), "these have loops of their own");
+fn combined<T: Num>(combination: Combination, dim: usize, inputs: &LockedInputs<'_, 3>, out: &mut Fresh) -> bool {
+    debug_assert!(!matches!(combination, Combination::Last | Combination::Sum), "these have loops of their own");
     let [x, source] = [inputs.view::<T>(0), inputs.view::<T>(2)];
-    let combine = move |a: T, b: T| match how {
-        How::Prod => Computing::times(a, b),
-        How::Amax => a.extreme::<true>(b),
+    let combine = move |a: T, b: T| match combination {
+        Combination::Prod => Computing::times(a, b),
+        Combination::Amax => a.extreme::<true>(b),
         _ => a.extreme::<false>(b),
     };
     let out = out.elements::<T>();
@@ -291,7 +297,7 @@ impl Scattered {
         let numbers = Tensor::arange(0, shape[dim] as i64, 1)?.to(device)?;
         let numbers = numbers.raw().converted(dtype)?.reshape_to(sizes)?.expand(*shape)?;
         let last = filled(device, self.op, Shape::SCALAR, dtype, Scalar::Int(0))?.expand(*x)?;
-        let last = written(self.op, How::Last, dim, [&last, &self.index, &numbers])?;
+        let last = scatter_unrecorded(self.op, Combination::Last, dim, [&last, &self.index, &numbers])?;
         last.gather(dim as isize, &self.index)?.eq(&numbers)
     }
 }

@@ -1,6 +1,6 @@
 //! `scatter_reduce`: elements with the same index are added, multiplied, averaged, or reduced to their extreme.
 
-use super::{How, along, cut_source, with_number, written};
+use super::{Combination, along, cut_source, scatter_unrecorded, with_number};
 use crate::autograd::{Saved, no_grad, record};
 use crate::create::filled;
 use crate::element::{DType, Scalar};
@@ -81,18 +81,18 @@ pub(in crate::ops) fn reduced(
     include_self: bool,
 ) -> Result<Raw> {
     let source = cut_source(OP, x, dim, index, source)?;
-    let how = match reduce {
-        ScatterReduce::Sum | ScatterReduce::Mean => How::Sum,
-        ScatterReduce::Prod => How::Prod,
-        ScatterReduce::Amax => How::Amax,
-        ScatterReduce::Amin => How::Amin,
+    let combination = match reduce {
+        ScatterReduce::Sum | ScatterReduce::Mean => Combination::Sum,
+        ScatterReduce::Prod => Combination::Prod,
+        ScatterReduce::Amax => Combination::Amax,
+        ScatterReduce::Amin => Combination::Amin,
     };
     let x = match include_self {
         true => x.clone(),
-        false => with_number(OP, x, dim, index, nothing(how, x.dtype()))?,
+        false => with_number(OP, x, dim, index, identity(combination, x.dtype()))?,
     };
-    if how != How::Sum {
-        return folded(how, (dim, index), &x, &source);
+    if combination != Combination::Sum {
+        return folded(combination, (dim, index), &x, &source);
     }
     let total = added_to_own(&x, &source, dim, index.clone()).map_err(|error| error.of_index_in(OP))?;
     if reduce == ScatterReduce::Sum {
@@ -125,7 +125,7 @@ fn mean_of(total: &Raw, counts: &Raw) -> Result<Raw> {
 }
 
 /// The number that changes nothing when it is combined.
-fn nothing(how: How, dtype: DType) -> Scalar {
+fn identity(combination: Combination, dtype: DType) -> Scalar {
     let extreme = |least: bool| match (dtype, least) {
         (DType::I64, true) => Scalar::Int(i64::MIN),
         (DType::I64, false) => Scalar::Int(i64::MAX),
@@ -136,26 +136,26 @@ fn nothing(how: How, dtype: DType) -> Scalar {
         (_, true) => Scalar::Float(f64::NEG_INFINITY),
         (_, false) => Scalar::Float(f64::INFINITY),
     };
-    match how {
-        How::Last | How::Sum => Scalar::Int(0),
-        How::Prod => Scalar::Int(1),
-        How::Amax => extreme(true),
-        How::Amin => extreme(false),
+    match combination {
+        Combination::Last | Combination::Sum => Scalar::Int(0),
+        Combination::Prod => Scalar::Int(1),
+        Combination::Amax => extreme(true),
+        Combination::Amin => extreme(false),
     }
 }
 
 /// Products and extremes. Halves are combined in `f32`, and rounded at the end.
-fn folded(how: How, (dim, index): (usize, &Raw), x: &Raw, source: &Raw) -> Result<Raw> {
+fn folded(combination: Combination, (dim, index): (usize, &Raw), x: &Raw, source: &Raw) -> Result<Raw> {
     let computing = x.dtype().computing();
     let (wide_x, wide_source) = (x.converted(computing)?, source.converted(computing)?);
-    let out = written(OP, how, dim, [&wide_x.without_node(), index, &wide_source.without_node()])?;
-    let derivative = Folded { how, dim, index: index.clone() };
+    let out = scatter_unrecorded(OP, combination, dim, [&wide_x.without_node(), index, &wide_source.without_node()])?;
+    let derivative = Folded { combination, dim, index: index.clone() };
     record(OP, derivative, [Some(&wide_x), Some(&wide_source)], out).converted(x.dtype())
 }
 
 /// The derivative of [`folded`], as PyTorch has it.
 struct Folded {
-    how: How,
+    combination: Combination,
     dim: usize,
     index: Raw,
 }
@@ -164,8 +164,8 @@ impl Derivative<2> for Folded {
     const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        match self.how {
-            How::Prod => self.of_products(saved, grad),
+        match self.combination {
+            Combination::Prod => self.of_products(saved, grad),
             _ => self.of_extremes(saved, grad),
         }
     }
@@ -173,16 +173,17 @@ impl Derivative<2> for Folded {
 
 impl Folded {
     fn folded(&self, x: &Tensor, source: &Tensor) -> Result<Tensor> {
-        folded(self.how, (self.dim, &self.index), x.raw(), source.raw()).map(Raw::typed)
+        folded(self.combination, (self.dim, &self.index), x.raw(), source.raw()).map(Raw::typed)
     }
 
-    fn taken(&self, x: &Tensor) -> Result<Tensor> {
+    /// The elements at the index.
+    fn at_index(&self, x: &Tensor) -> Result<Tensor> {
         let dim = self.dim as isize;
-        let taken = match entries_of(&self.index, self.dim, x.shape())? {
+        let elements = match entries_of(&self.index, self.dim, x.shape())? {
             Some(entries) => x.raw().index_select(dim, &entries),
             None => x.raw().gather(dim, &self.index),
         };
-        taken.map(Raw::typed)
+        elements.map(Raw::typed)
     }
 
     /// Elements that equal the extreme get equal shares.
@@ -191,13 +192,13 @@ impl Folded {
         let [of_x, of_source, shares] = no_grad(|| {
             let out = self.folded(x, source)?;
             let of_x = x.eq(&out)?.to_float_of(x.dtype())?;
-            let of_source = source.eq(&self.taken(&out)?)?.to_float_of(x.dtype())?;
+            let of_source = source.eq(&self.at_index(&out)?)?.to_float_of(x.dtype())?;
             let counts = scatter_added_own(of_source.raw(), self.dim, self.index.clone(), *x.shape())?;
             let shares = of_x.raw().add(&counts)?.typed();
             Ok::<_, crate::Error>([of_x, of_source, shares])
         })?;
         let grad = grad.div(&shares)?;
-        Ok([saved.grad_of(0, || grad.mul(&of_x))?, saved.grad_of(1, || self.taken(&grad)?.mul(&of_source))?])
+        Ok([saved.grad_of(0, || grad.mul(&of_x))?, saved.grad_of(1, || self.at_index(&grad)?.mul(&of_source))?])
     }
 
     /// The result divided by each factor; where one factor is 0, the product of the others.
@@ -211,10 +212,11 @@ impl Folded {
             let is_zero = source.eq_scalar(0.0)?;
             let zeros = is_zero.to_float_of(x.dtype())?;
             let zeros: Tensor = scatter_added_own(zeros.raw(), self.dim, self.index.clone(), *x.shape())?.typed();
-            let is_only_zero = is_zero.logical_and(&self.taken(&zeros)?.eq_scalar(1.0)?)?;
+            let is_only_zero = is_zero.logical_and(&self.at_index(&zeros)?.eq_scalar(1.0)?)?;
             let others = self.folded(x, &source.masked_fill(&is_only_zero, 1.0)?)?;
-            let with_zero = self.taken(&grad.mul(&others)?)?;
-            let divided = self.taken(&grad.mul(&self.folded(x, source)?)?)?.div(&source.masked_fill(&is_zero, 1.0)?)?;
+            let with_zero = self.at_index(&grad.mul(&others)?)?;
+            let products = self.at_index(&grad.mul(&self.folded(x, source)?)?)?;
+            let divided = products.div(&source.masked_fill(&is_zero, 1.0)?)?;
             let slope = where_cond(OP, is_only_zero.raw(), with_zero.raw(), divided.raw())?;
             Ok(slope.typed())
         };

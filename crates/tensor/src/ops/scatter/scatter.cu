@@ -2,7 +2,8 @@
 
 // One warp per line. It takes 32 elements of x at a time, and the first of the threads with the same index combines
 // all their elements. So elements are combined in the order of x, as on the CPU.
-template <typename How> INLINE void scatter_lines(O* y, const T* x, const i64* index, Fault* fault, u64 site, const Lines& g) {
+template <typename Combination>
+INLINE void scatter_lines(O* y, const T* x, const i64* index, Fault* fault, u64 site, const Lines& g) {
     u64 line = wide_thread_number() / WARP;
     u32 lane = threadIdx.x % WARP;
     if (line >= g.lines) return;
@@ -16,14 +17,14 @@ template <typename How> INLINE void scatter_lines(O* y, const T* x, const i64* i
         if (!inside || lane != __ffs(same) - 1) continue;
         R a = real(y[at * g.step[0]]);
         for (u32 rest = same; rest != 0; rest &= rest - 1)
-            a = How::of(a, real(x[(start + __ffs(rest) - 1) * g.step[2]]));
+            a = Combination::of(a, real(x[(start + __ffs(rest) - 1) * g.step[2]]));
         y[at * g.step[0]] = to<O>(a);
     }
 }
-#define SCATTER(name, How)                                                                                                 \
-    extern "C" __global__ void name(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {                \
-        begin();                                                                                                           \
-        scatter_lines<How>(y, x, index, fault, site, g);                                                                  \
+#define SCATTER(name, Combination)                                                                                     \
+    extern "C" __global__ void name(O* y, const T* x, const i64* index, Fault* fault, u64 site, Lines g) {             \
+        begin();                                                                                                       \
+        scatter_lines<Combination>(y, x, index, fault, site, g);                                                       \
     }
 
 #ifdef KERNEL_scatter_last
@@ -120,19 +121,19 @@ extern "C" __global__ void __launch_bounds__(32) scatter_sum_shared(
 extern "C" __global__ void note_last(u32* last, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
     begin();
     Element e = element_of(g, lines_first);
-    if (!e.is_there) return;
+    if (!e.is_inside) return;
     i64 at = index[e.index];
-    if (exists(at, g.y_len, fault, site)) atomicMax(&last[ONE_INDEX ? at : e.y + at * g.step[0]], u32(e.own + 1));
+    if (exists(at, g.y_len, fault, site)) atomicMax(&last[ONE_INDEX ? at : e.y + at * g.step[0]], u32(e.number + 1));
 }
 #endif
 #ifdef KERNEL_write_last
 extern "C" __global__ void write_last(O* y, const u32* last, const T* x, const i64* index, u64 lines_first, Lines g) {
     begin();
     Element e = element_of(g, lines_first);
-    if (!e.is_there) return;
+    if (!e.is_inside) return;
     i64 at = index[e.index];
     u64 place = e.y + at * g.step[0];
-    if (u64(at) < g.y_len && last[ONE_INDEX ? at : place] == u32(e.own + 1)) y[place] = x[e.x];
+    if (u64(at) < g.y_len && last[ONE_INDEX ? at : place] == u32(e.number + 1)) y[place] = x[e.x];
 }
 #endif
 
@@ -141,7 +142,7 @@ extern "C" __global__ void write_last(O* y, const u32* last, const T* x, const i
 extern "C" __global__ void write_once(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
     begin();
     Element e = element_of(g, lines_first);
-    if (!e.is_there) return;
+    if (!e.is_inside) return;
     i64 at = index[e.index];
     if (exists(at, g.y_len, fault, site)) y[e.y + at * g.step[0]] = x[e.x];
 }

@@ -8,7 +8,7 @@
 extern "C" __global__ void keys_of_index(u32* keys, const i64* index, Fault* fault, u64 site, Lines g) {
     begin();
     Element e = element_of(g, false);
-    if (!e.is_there) return;
+    if (!e.is_inside) return;
     i64 at = index[e.index];
     keys[wide_thread_number()] = exists(at, g.y_len, fault, site) ? u32(at) : u32(g.y_len);
 }
@@ -33,20 +33,19 @@ template <bool LARGER> INLINE u64 search(const u32* keys, u32 key, u64 low, u64 
 // A line of y, of x, and of the sorted keys and places.
 struct Line { O* y; const T* x; const u32 *keys, *places; };
 INLINE Line line_at(O* y, const T* x, const u32* keys, const u32* places, u64 line, const Lines& g) {
-    const i64* index = nullptr;
-    find_line(g, line, y, index, x);
-    return {y, x, keys + line * g.x_len, places + line * g.x_len};
+    Offsets at = offsets_of_line(g, line);
+    return {y + at.y, x + at.x, keys + line * g.x_len, places + line * g.x_len};
 }
 INLINE R element_at(const Line& line, u64 i, const Lines& g) { return real(line.x[line.places[i] * g.step[2]]); }
 
 // Combines `a` with the elements at places `first` to `end`, in order. All threads of a warp call it, and have the
 // result.
-template <typename How> INLINE R in_order(R a, const Line& line, u64 first, u64 end, const Lines& g) {
+template <typename Combination> INLINE R in_order(R a, const Line& line, u64 first, u64 end, const Lines& g) {
     u32 lane = threadIdx.x % WARP;
     for (u64 start = first; start < end; start += WARP) {
         R own = start + lane < end ? element_at(line, start + lane, g) : R(0);
         u32 n = end - start < WARP ? u32(end - start) : WARP;
-        for (u32 from = 0; from < n; from++) a = How::of(a, R(__shfl_sync(EVERYONE, own, from)));
+        for (u32 from = 0; from < n; from++) a = Combination::of(a, R(__shfl_sync(EVERYONE, own, from)));
     }
     return a;
 }
@@ -57,16 +56,16 @@ struct Part { u64 first, begin, end; u32 key; };
 
 // The part for the thread of place `first`; empty if another thread combines that place.
 INLINE Part part_at(const u32* keys, u64 first, u32 key, const Lines& g) {
-    Part nothing = {first, first, first, key};
+    Part empty = {first, first, first, key};
     bool begins = first == 0 || keys[first - 1] != key;
-    if (key >= g.y_len || (!begins && first % PIECE != 0)) return nothing;
+    if (key >= g.y_len || (!begins && first % PIECE != 0)) return empty;
     u64 begin = begins ? first : search<false>(keys, key, 0, first), end = first + 1;
     while (end < g.x_len && end - first <= FEW && keys[end] == key) end++;
     if (end - first > FEW) end = search<true>(keys, key, end, g.x_len);
-    return begins || end - begin > PIECE ? Part{first, begin, end, key} : nothing;
+    return begins || end - begin > PIECE ? Part{first, begin, end, key} : empty;
 }
 
-template <typename How> INLINE void combine(
+template <typename Combination> INLINE void combine(
     O* y, R* begun, R* going_on, const T* x, const u32* keys, const u32* places, const Lines& g) {
     u64 id = wide_thread_number(), number = id / g.x_len, pieces = (g.x_len + PIECE - 1) / PIECE;
     bool is_inside = id < g.lines * g.x_len;
@@ -76,7 +75,7 @@ template <typename How> INLINE void combine(
     if (n > 0 && n <= FEW) {
         O* there = line.y + part.key * g.step[0];
         R a = real(*there);
-        for (u64 i = part.first; i < part.end; i++) a = How::of(a, element_at(line, i, g));
+        for (u64 i = part.first; i < part.end; i++) a = Combination::of(a, element_at(line, i, g));
         *there = to<O>(a);
     }
     for (u32 rest = __ballot_sync(EVERYONE, n > FEW); rest != 0; rest &= rest - 1) {
@@ -88,19 +87,21 @@ template <typename How> INLINE void combine(
         O* there = line.y + many.key * g.step[0];
         bool is_whole = many.end - many.begin <= PIECE;
         if (is_whole) {
-            R a = in_order<How>(real(*there), line, many.first, many.end, g);
+            R a = in_order<Combination>(real(*there), line, many.first, many.end, g);
             if (threadIdx.x % WARP == 0) *there = to<O>(a);
             continue;
         }
         u64 piece = many.first / PIECE, piece_end = (piece + 1) * PIECE;
-        R a = in_order<How>(element_at(line, many.first, g), line, many.first + 1, many.end < piece_end ? many.end : piece_end, g);
+        u64 end = many.end < piece_end ? many.end : piece_end;
+        R a = in_order<Combination>(element_at(line, many.first, g), line, many.first + 1, end, g);
         if (threadIdx.x % WARP == 0) (many.first == many.begin ? begun : going_on)[of * pieces + piece] = a;
     }
 }
 
 // Combines the results of pieces. Each piece has a warp, which takes the key that begins there and continues in the
 // next piece.
-template <typename How> INLINE void join(O* y, const R* begun, const R* going_on, const u32* keys, const Lines& g) {
+template <typename Combination>
+INLINE void join(O* y, const R* begun, const R* going_on, const u32* keys, const Lines& g) {
     u64 pieces = (g.x_len + PIECE - 1) / PIECE, id = wide_thread_number() / WARP, number = id / pieces, piece = id % pieces;
     if (number >= g.lines || piece + 1 == pieces) return;
     Line line = line_at(y, nullptr, keys, keys, number, g);
@@ -114,22 +115,22 @@ template <typename How> INLINE void join(O* y, const R* begun, const R* going_on
     for (u64 part = id + 1, last = number * pieces + (end - 1) / PIECE; part <= last; part += WARP) {
         u32 lane = threadIdx.x % WARP, n = last - part < WARP ? u32(last - part + 1) : WARP;
         R own = lane < n ? going_on[part + lane] : R(0);
-        for (u32 from = 0; from < n; from++) a = How::of(a, R(__shfl_sync(EVERYONE, own, from)));
+        for (u32 from = 0; from < n; from++) a = Combination::of(a, R(__shfl_sync(EVERYONE, own, from)));
     }
     O* there = line.y + key * g.step[0];
-    if (threadIdx.x % WARP == 0) *there = to<O>(How::of(real(*there), a));
+    if (threadIdx.x % WARP == 0) *there = to<O>(Combination::of(real(*there), a));
 }
 
-#define COMBINE(name, How)                                                                                                 \
-    extern "C" __global__ void combine_##name(                                                                             \
-        O* y, R* begun, R* going_on, const T* x, const u32* keys, const u32* places, Lines g) {                           \
-        begin();                                                                                                           \
-        combine<How>(y, begun, going_on, x, keys, places, g);                                                             \
+#define COMBINE(name, Combination)                                                                                     \
+    extern "C" __global__ void combine_##name(                                                                         \
+        O* y, R* begun, R* going_on, const T* x, const u32* keys, const u32* places, Lines g) {                        \
+        begin();                                                                                                       \
+        combine<Combination>(y, begun, going_on, x, keys, places, g);                                                  \
     }
-#define JOIN(name, How)                                                                                                    \
-    extern "C" __global__ void join_##name(O* y, const R* begun, const R* going_on, const u32* keys, Lines g) {           \
-        begin();                                                                                                           \
-        join<How>(y, begun, going_on, keys, g);                                                                           \
+#define JOIN(name, Combination)                                                                                        \
+    extern "C" __global__ void join_##name(O* y, const R* begun, const R* going_on, const u32* keys, Lines g) {        \
+        begin();                                                                                                       \
+        join<Combination>(y, begun, going_on, keys, g);                                                                \
     }
 
 #ifdef KERNEL_combine_sum

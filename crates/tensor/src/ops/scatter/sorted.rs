@@ -3,7 +3,7 @@
 
 use pagelock_cuda::{Argument, Launch};
 
-use super::How;
+use super::Combination;
 use super::cuda::Call;
 use super::lines::Lines;
 use crate::cuda::{Code, CudaOut};
@@ -22,14 +22,14 @@ const WARP: usize = 32;
 const PIECE: usize = 1024;
 
 /// Combines the elements of the source with those of `out`. An index is less than `u32::MAX`.
-pub(super) fn combine(call: &Call<'_>, how: How, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
+pub(super) fn combine(call: &Call<'_>, combination: Combination, lines: Lines, mut out: CudaOut<'_>) -> Result<()> {
     let Call { device, op, source, index } = *call;
-    let [combine, join] = match how {
-        How::Sum => ["combine_sum", "join_sum"],
-        How::Prod => ["combine_prod", "join_prod"],
-        How::Amax => ["combine_amax", "join_amax"],
-        How::Amin => ["combine_amin", "join_amin"],
-        How::Last => unreachable!("the last element is not combined"),
+    let [combine, join] = match combination {
+        Combination::Sum => ["combine_sum", "join_sum"],
+        Combination::Prod => ["combine_prod", "join_prod"],
+        Combination::Amax => ["combine_amax", "join_amax"],
+        Combination::Amin => ["combine_amin", "join_amin"],
+        Combination::Last => unreachable!("the last element is not combined"),
     };
     let (launch, types) = (call.of_elements(&lines)?.0, [source.dtype(); 2]);
     let allocate =

@@ -78,31 +78,37 @@ impl Sort<'_> {
         self.x.dtype().computing().size().max(4)
     }
 
-    /// The first places of each line, found by the digits of keys.
-    fn select(&self, mut out: CudaOut<'_>) -> Result<()> {
+    /// Launches a kernel with a block for each line.
+    ///
+    /// # Safety
+    /// A line and `out` suit the kernel, and it takes that many threads and that much shared memory.
+    unsafe fn launch(
+        &self,
+        (code, kernel): (&'static Code, &'static str),
+        (threads, shared_bytes): (u32, u32),
+        mut out: CudaOut<'_>,
+    ) -> Result<()> {
         let Lines { outer, n, inner } = self.lines;
         let blocks = count(OP, outer * inner)?;
-        let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, SELECTING_THREADS) };
+        let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, threads) }.shared_bytes(shared_bytes);
         let numbers = [n, inner, self.k, usize::from(self.descending)].mapped(|number| (number as u64).to_ne_bytes());
         let [n, inner, k, descending] = numbers.each_ref().mapped(|number| Argument::Value(number));
         let arguments = [out.argument(), self.x.argument(), n, inner, k, descending];
         let types = [self.x.dtype(), DType::I64];
-        // SAFETY: the kernel takes these arguments; a line has more than `k` elements, and `out` has `k` for each.
-        unsafe { SELECT.launch(self.device, OP, (types, "select_first"), launch, &arguments) }
+        // SAFETY: the kernel takes these arguments; the rest is the caller's promise.
+        unsafe { code.launch(self.device, OP, (types, kernel), launch, &arguments) }
+    }
+
+    /// The first places of each line, found by the digits of keys.
+    fn select(&self, out: CudaOut<'_>) -> Result<()> {
+        // SAFETY: a line has more than `k` elements, and `out` has `k` for each.
+        unsafe { self.launch((&SELECT, "select_first"), (SELECTING_THREADS, 0), out) }
     }
 
     /// The first places of each line, all of which is sorted; a line fits into a tile.
-    fn whole(&self, tile: usize, mut out: CudaOut<'_>) -> Result<()> {
-        let Lines { outer, n, inner } = self.lines;
-        let blocks = count(OP, outer * inner)?;
-        let shared = tile * (self.key_bytes() + size_of::<u16>());
-        let launch = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, (tile / ITEMS) as u32) };
-        let numbers = [n, inner, self.k, usize::from(self.descending)].mapped(|number| (number as u64).to_ne_bytes());
-        let [n, inner, k, descending] = numbers.each_ref().mapped(|number| Argument::Value(number));
-        let arguments = [out.argument(), self.x.argument(), n, inner, k, descending];
-        let (types, launch) = ([self.x.dtype(), DType::I64], launch.shared_bytes(shared as u32));
-        // SAFETY: the kernel takes these arguments; a block has the shared memory of its line, and writes `k` places of
-        // its own.
-        unsafe { CODE.launch(self.device, OP, (types, "sort_lines"), launch, &arguments) }
+    fn whole(&self, tile: usize, out: CudaOut<'_>) -> Result<()> {
+        let shared_bytes = tile * (self.key_bytes() + size_of::<u16>());
+        // SAFETY: a block has the shared memory of its line, and writes `k` places of its own.
+        unsafe { self.launch((&CODE, "sort_lines"), ((tile / ITEMS) as u32, shared_bytes as u32), out) }
     }
 }

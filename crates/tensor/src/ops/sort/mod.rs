@@ -9,7 +9,7 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::kind::{Int, Numeric};
-use crate::op::{CpuKernel, Inputs, Op, on_cpu, per_type, run_unrecorded};
+use crate::op::{CpuKernel, Inputs, LockedInputs, Op, on_cpu, per_type, run_unrecorded};
 use crate::ops::scan::Lines;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
@@ -32,7 +32,7 @@ impl<K: Numeric> Tensor<K> {
     /// [`Error::Argument`] if there is no such dimension; [`Error::Memory`] if the results do not fit the budget.
     pub fn sort(&self, dim: isize, descending: bool) -> Result<(Tensor<K>, Tensor<Int>)> {
         let order = order(self.raw(), "sort", dim, descending, None)?;
-        taken(self.raw(), dim, order)
+        with_values(self.raw(), dim, order)
     }
 
     /// The second result of [`Tensor::sort`].
@@ -58,7 +58,7 @@ impl<K: Numeric> Tensor<K> {
     /// [`Error::Argument`] if there is no such dimension, or it has fewer than `k` elements; as [`Tensor::sort`].
     pub fn topk(&self, k: usize, dim: isize, largest: bool) -> Result<(Tensor<K>, Tensor<Int>)> {
         let order = order(self.raw(), "topk", dim, largest, Some(k))?;
-        taken(self.raw(), dim, order)
+        with_values(self.raw(), dim, order)
     }
 
     /// The element that is number `k` (from 1) in order along a dimension, which is removed, and where it was.
@@ -105,7 +105,7 @@ fn ordered(x: &Raw, order: Order) -> Result<Raw> {
         .contiguous()
 }
 
-fn taken<K: Numeric>(x: &Raw, dim: isize, order: Raw) -> Result<(Tensor<K>, Tensor<Int>)> {
+fn with_values<K: Numeric>(x: &Raw, dim: isize, order: Raw) -> Result<(Tensor<K>, Tensor<Int>)> {
     Ok((x.gather_once(dim, &order)?.typed(), order.typed()))
 }
 
@@ -125,39 +125,46 @@ fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(T
 
 /// [`cpu::neighbors`] along a dimension of floats, on the CPU. The three numbers of a line replace its elements.
 pub(super) fn neighbors(x: &Raw, op: &'static str, quantile: Quantile, dim: usize) -> Result<Raw> {
-    let (dim, last, n) = (dim as isize, x.rank() as isize - 1, x.shape()[dim]);
-    let x = x.transpose(dim, last)?.gap_free()?;
-    let lines = (TOGETHER / n).max(1);
-    let found = on_cpu(op, [Some(&x)], (x.shape().with(x.rank() - 1, 3), DType::I64), &mut |inputs, out| {
+    let n = x.shape()[dim];
+    replace_lines(x, op, dim, 3, |inputs, [start, len], out| {
         by_real!(inputs.dtype(), R => {
-            let x = inputs.view::<R>(0).data;
-            try_for_each_chunk_mut(out.elements::<i64>(), 3 * lines, |i, out| {
-                let (out, _) = out.as_chunks_mut();
-                let x = x.part(i * lines * n, out.len() * n);
-                scratch::reals(x, |x| cpu::neighbors(x, n, quantile, out))
-            })
+            let x = inputs.view::<R>(0).data.part(start, len);
+            scratch::reals(x, |x| cpu::neighbors(x, n, quantile, out.as_chunks_mut().0))
         })
-        .map_err(Error::scratch(op))
-    })?;
-    found.transpose(dim, last)
+    })
 }
 
 /// [`cpu::modes`] along a dimension, which stays, on the CPU.
 pub(super) fn modes(x: &Raw, op: &'static str, dim: usize) -> Result<Raw> {
+    let n = x.shape()[dim];
+    replace_lines(x, op, dim, 1, |inputs, [start, len], out| {
+        by_num!(inputs.dtype(), T => {
+            let x = inputs.view::<T>(0).data.part(start, len);
+            scratch::reals(x, |x| cpu::modes(x, n, out))
+        })
+    })
+}
+
+/// On the CPU, `per_line` numbers in place of the elements of each line along a dimension. `compute` gets the start and
+/// the length of some adjacent lines, and writes their numbers.
+fn replace_lines(
+    x: &Raw,
+    op: &'static str,
+    dim: usize,
+    per_line: usize,
+    compute: impl Fn(&LockedInputs<'_, 1>, [usize; 2], &mut [i64]) -> pagelock_memory::Result<()> + Sync,
+) -> Result<Raw> {
     let (dim, last, n) = (dim as isize, x.rank() as isize - 1, x.shape()[dim]);
     let x = x.transpose(dim, last)?.gap_free()?;
-    let lines = (TOGETHER / n).max(1);
-    let found = on_cpu(op, [Some(&x)], (x.shape().with(x.rank() - 1, 1), DType::I64), &mut |inputs, out| {
-        by_num!(inputs.dtype(), T => {
-            let x = inputs.view::<T>(0).data;
-            try_for_each_chunk_mut(out.elements::<i64>(), lines, |i, out| {
-                let x = x.part(i * lines * n, out.len() * n);
-                scratch::reals(x, |x| cpu::modes(x, n, out))
-            })
+    let lines = (TASK_ELEMENTS / n).max(1);
+    let shape = x.shape().with(x.rank() - 1, per_line);
+    let out = on_cpu(op, [Some(&x)], (shape, DType::I64), &mut |inputs, out| {
+        try_for_each_chunk_mut(out.elements::<i64>(), per_line * lines, |i, out| {
+            compute(inputs, [i * lines * n, out.len() / per_line * n], out)
         })
         .map_err(Error::scratch(op))
     })?;
-    found.transpose(dim, last)
+    out.transpose(dim, last)
 }
 
 /// The places of elements number `from` to `k` in order; on a device, `from` is 0.
@@ -191,15 +198,15 @@ impl<T: Key> CpuKernel<T, 1> for Order {
         if out.len() == 0 {
             return Ok(());
         }
-        let lines = (TOGETHER / n).max(1);
-        let made = |i: usize, out: StoredMut<'_, i64>| {
+        let lines = (TASK_ELEMENTS / n).max(1);
+        let sort_lines = |i: usize, out: StoredMut<'_, i64>| {
             let StoredMut::Plain(out) = out else { unreachable!("indices are never halves") };
             let x = x.data.part(i * lines * n, out.len() / wanted.len() * n);
             scratch::reals(x, |x| cpu::order(x, n, wanted.clone(), self.descending, out))
         };
-        out.try_for_each_chunk(lines * wanted.len(), &made).map_err(Error::scratch("argsort"))
+        out.try_for_each_chunk(lines * wanted.len(), &sort_lines).map_err(Error::scratch("argsort"))
     }
 }
 
 /// Elements per task.
-const TOGETHER: usize = 4096;
+const TASK_ELEMENTS: usize = 4096;

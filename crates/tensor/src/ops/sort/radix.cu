@@ -126,8 +126,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) move_by_digit(
         found[w][digit] = own, own += here;
     }
     u64 row = line * BINS + digit;
-    starts[digit] = sum_in_front<THREADS>(own, all);
-    to[digit] = sum_in_front<THREADS>(totals[row], all) + before[row * g.tiles + tile] - starts[digit];
+    starts[digit] = exclusive_sum<THREADS>(own, all);
+    to[digit] = exclusive_sum<THREADS>(totals[row], all) + before[row * g.tiles + tile] - starts[digit];
     __syncthreads();
 
     #pragma unroll

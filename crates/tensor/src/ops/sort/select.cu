@@ -47,7 +47,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) select_first(O* y, const T
         constexpr u32 OWN = BINS / THREADS;
         u32 own = 0, all;
         for (u32 j = 0; j < OWN; j++) own += bins[threadIdx.x * OWN + j];
-        u32 before = less + sum_in_front<THREADS>(own, all);
+        u32 before = less + exclusive_sum<THREADS>(own, all);
         for (u32 j = 0; j < OWN; j++) {
             u32 here = bins[threadIdx.x * OWN + j];
             if (before < k && k <= before + here)
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) select_first(O* y, const T
         for (u64 first = 0, at = less; at < k; first += THREADS) { // the line has enough of them
             u64 i = first + threadIdx.x;
             bool is_same = i < n && key_of(from[i * inner], descending) == prefix;
-            u32 found, to = at + sum_in_front<THREADS>(is_same, found);
+            u32 found, to = at + exclusive_sum<THREADS>(is_same, found);
             if (is_same && to < k) keys[to] = prefix, places[to] = u32(i);
             at += found;
         }

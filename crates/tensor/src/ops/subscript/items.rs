@@ -24,7 +24,7 @@ pub enum Item<'a> {
     Range((Bound<isize>, Bound<isize>)),
     Ellipsis,
     NewAxis,
-    Numbers(AnyIndex<'a>),
+    Index(AnyIndex<'a>),
     Mask(AnyIndex<'a>),
 }
 
@@ -45,11 +45,11 @@ mod sealed {
 }
 
 macro_rules! items {
-    ($($type:ty: |$given:pat_param| $item:expr;)+) => { $(
+    ($($type:ty: |$value:pat_param| $item:expr;)+) => { $(
         impl sealed::Sealed for $type {}
         impl<'a> IndexItem<'a> for $type {
             fn item(self) -> Item<'a> {
-                let $given = self;
+                let $value = self;
                 $item
             }
         }
@@ -73,7 +73,7 @@ ranges!(Range<isize>, RangeFrom<isize>, RangeInclusive<isize>, RangeTo<isize>, R
 impl sealed::Sealed for &Tensor<Int> {}
 impl<'a> IndexItem<'a> for &'a Tensor<Int> {
     fn item(self) -> Item<'a> {
-        Item::Numbers(AnyIndex(self.raw()))
+        Item::Index(AnyIndex(self.raw()))
     }
 }
 

@@ -52,8 +52,8 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] for more items than dimensions, a mask of another shape, or tensors that do not broadcast;
     /// [`Error::IndexOutOfRange`].
     pub fn i<'a>(&self, indices: impl Indices<'a>) -> Result<Tensor<K>> {
-        let (view, places) = viewed("i", self.raw(), &indices.items())?;
-        taken("i", view, places).map(Raw::typed)
+        let (view, indexed) = view_and_indices("i", self.raw(), &indices.items())?;
+        gather_indexed("i", view, indexed).map(Raw::typed)
     }
 
     /// Sets the elements that an index selects (see [`i`](Tensor::i)) to `value`, which broadcasts: Python's
@@ -73,12 +73,12 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// As [`i`](Tensor::i) and [`copy_`](Tensor::copy_).
     pub fn put_<'a>(&self, indices: impl Indices<'a>, value: &Tensor<K>) -> Result<()> {
-        let (view, places) = viewed("put_", self.raw(), &indices.items())?;
-        if places.is_empty() {
+        let (view, indexed) = view_and_indices("put_", self.raw(), &indices.items())?;
+        if indexed.is_empty() {
             return view.typed::<K>().copy_(value);
         }
         view.check_writable("put_", [value.raw()])?;
-        put("put_", &view.without_node(), places, &value.raw().without_node())
+        put("put_", &view.without_node(), indexed, &value.raw().without_node())
     }
 
     /// A copy in which the elements that index tensors or masks select are replaced by `values`, which broadcast:
@@ -126,12 +126,12 @@ enum Writing {
 }
 
 /// A dimension and the index tensor for it.
-type Place = (usize, Raw);
+type Indexed = (usize, Raw);
 
 /// The view that the items other than tensors select, and the dimensions of it that tensors index.
-fn viewed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Place>)> {
-    let rest = unnamed(op, x, items)?;
-    let (mut view, mut dim, mut places) = (x.clone(), 0, Vec::new());
+fn view_and_indices(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Indexed>)> {
+    let rest = remaining_dims(op, x, items)?;
+    let (mut view, mut dim, mut indexed) = (x.clone(), 0, Vec::new());
     for item in items {
         let at = dim as isize;
         dim += match *item {
@@ -145,128 +145,132 @@ fn viewed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Pla
                 1
             }
             Item::NewAxis => {
-                view = view.with_place(op, at)?;
+                view = view.insert_dim(op, at)?;
                 1
             }
             Item::Ellipsis => rest,
-            Item::Numbers(AnyIndex(index)) => {
-                places.push((dim, index.clone()));
+            Item::Index(AnyIndex(index)) => {
+                indexed.push((dim, index.clone()));
                 1
             }
             Item::Mask(AnyIndex(mask)) => {
-                add_mask(op, &view, dim, mask, &mut places)?;
+                push_mask_indices(op, &view, dim, mask, &mut indexed)?;
                 mask.rank()
             }
         };
     }
-    Ok((view, places))
+    Ok((view, indexed))
 }
 
 /// The number of dimensions that no item covers.
-fn unnamed(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
-    let named = |item: &Item<'_>| match item {
-        Item::At(_) | Item::Range(_) | Item::Numbers(_) => 1,
+fn remaining_dims(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<usize> {
+    let covered_dims = |item: &Item<'_>| match item {
+        Item::At(_) | Item::Range(_) | Item::Index(_) => 1,
         Item::Mask(AnyIndex(mask)) => mask.rank(),
         Item::Ellipsis | Item::NewAxis => 0,
     };
-    let n_named: usize = items.iter().map(named).sum();
+    let n_covered: usize = items.iter().map(covered_dims).sum();
     if items.iter().filter(|item| matches!(item, Item::Ellipsis)).count() > 1 {
         return Err(Error::Argument(format!(
             "{op}: the index has `Ellipsis` twice; only one `Ellipsis` can stand for the remaining dimensions"
         )));
     }
-    x.rank().checked_sub(n_named).ok_or_else(|| {
-        let expected = format!("the index has items for {n_named} dimensions; remove some");
+    x.rank().checked_sub(n_covered).ok_or_else(|| {
+        let expected = format!("the index has items for {n_covered} dimensions; remove some");
         Error::wrong_shape(op, "the tensor", x.shape(), expected)
     })
 }
 
 /// Adds the positions at which a mask is true, as one index tensor for each of its dimensions.
-fn add_mask(op: &'static str, view: &Raw, dim: usize, mask: &Raw, places: &mut Vec<Place>) -> Result<()> {
+fn push_mask_indices(op: &'static str, view: &Raw, dim: usize, mask: &Raw, indexed: &mut Vec<Indexed>) -> Result<()> {
     let covered = view.shape().get(dim..dim + mask.rank());
     if mask.rank() == 0 || covered != Some(&mask.shape()[..]) {
         let sizes = format!("the sizes of {} from dimension {dim} on", view.shape());
         let expected = format!("its shape must equal {sizes}, for at least one dimension");
         return Err(Error::wrong_shape(op, "the mask", mask.shape(), expected));
     }
-    let numbers = mask.clone().typed::<crate::kind::Bool>().nonzero()?;
+    let indices = mask.clone().typed::<crate::kind::Bool>().nonzero()?;
     for i in 0..mask.rank() {
-        places.push((dim + i, numbers.raw().select(1, i as isize)?));
+        indexed.push((dim + i, indices.raw().select(1, i as isize)?));
     }
     Ok(())
+}
+
+fn are_adjacent(indexed: &[Indexed]) -> bool {
+    indexed.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1)
 }
 
 /// The index tensors joined into one, for a tensor whose indexed dimensions are merged into one.
 struct Plan {
     /// The indexed dimensions, then the others.
     order: Vec<isize>,
-    n_named: usize,
+    n_indexed: usize,
     /// The common shape of the index tensors, and the dimension of the result at which it begins.
     shape: Shape,
     at: usize,
     /// One index into the merged dimension for each selected entry.
     index: Raw,
     /// Whether the indexed dimensions are adjacent, so that they can be merged where they are.
-    are_neighbors: bool,
+    are_adjacent: bool,
 }
 
 impl Plan {
-    fn new(op: &'static str, x: &Raw, places: Vec<Place>) -> Result<Plan> {
+    fn new(op: &'static str, x: &Raw, indexed: Vec<Indexed>) -> Result<Plan> {
         let shape =
-            places.iter().try_fold(Shape::SCALAR, |shape, (_, index)| Shape::broadcast(op, &shape, index.shape()))?;
-        let dims: Vec<usize> = places.iter().map(|(dim, _)| *dim).collect();
-        let are_neighbors = dims.windows(2).all(|pair| pair[1] == pair[0] + 1);
+            indexed.iter().try_fold(Shape::SCALAR, |shape, (_, index)| Shape::broadcast(op, &shape, index.shape()))?;
+        let dims: Vec<usize> = indexed.iter().map(|(dim, _)| *dim).collect();
+        let are_adjacent = are_adjacent(&indexed);
         let others = (0..x.rank()).filter(|dim| !dims.contains(dim));
         let order = dims.iter().copied().chain(others).map(|dim| dim as isize).collect();
-        let index = numbers::joined(op, x, &places)?.expand(shape)?.reshape(&[-1])?;
+        let index = numbers::join_indices(op, x, &indexed)?.expand(shape)?.reshape(&[-1])?;
         Ok(Plan {
             order,
-            n_named: dims.len(),
+            n_indexed: dims.len(),
             shape,
-            at: if are_neighbors { dims[0] } else { 0 },
+            at: if are_adjacent { dims[0] } else { 0 },
             index,
-            are_neighbors,
+            are_adjacent,
         })
     }
 
     /// The shape of the result: the common shape in place of the indexed dimensions.
-    fn out(&self, x: &Shape) -> Result<Shape> {
+    fn out_shape(&self, x: &Shape) -> Result<Shape> {
         let mut out = Shape::SCALAR;
-        self.order[self.n_named..].iter().try_for_each(|&dim| out.push(x[dim as usize]))?;
+        self.order[self.n_indexed..].iter().try_for_each(|&dim| out.push(x[dim as usize]))?;
         self.shape.iter().enumerate().try_for_each(|(i, &size)| out.insert(self.at + i, size))?;
         out.check_size()?;
         Ok(out)
     }
 
     /// The shape with the indexed dimensions, which are adjacent, merged.
-    fn merged(&self, x: &Shape) -> Result<Shape> {
+    fn merged_shape(&self, x: &Shape) -> Result<Shape> {
         let (front, back) = x.split_at(self.at);
-        let (named, others) = back.split_at(self.n_named);
-        Shape::new(&[front, &[named.iter().product()], others].concat())
+        let (indexed, others) = back.split_at(self.n_indexed);
+        Shape::new(&[front, &[indexed.iter().product()], others].concat())
     }
 
     /// The tensor with its indexed dimensions merged, the merged dimension, and the values with one entry of it for
     /// each index.
     fn entries(&self, x: &Raw, values: &Raw) -> Result<(Raw, usize, Raw)> {
-        let values = values.expand(self.out(x.shape())?)?;
-        let (entries, dim, values) = match self.are_neighbors {
-            true => (x.reshape_to(self.merged(x.shape())?)?, self.at, values),
-            false => (self.in_rows(x)?, 0, self.moved(&values, true)?),
+        let values = values.expand(self.out_shape(x.shape())?)?;
+        let (entries, dim, values) = match self.are_adjacent {
+            true => (x.reshape_to(self.merged_shape(x.shape())?)?, self.at, values),
+            false => (self.with_indexed_dims_in_front(x)?, 0, self.move_index_dims(&values, true)?),
         };
-        let of_numbers = entries.shape().with(dim, self.index.shape()[0]);
-        Ok((entries, dim, values.reshape_to(of_numbers)?))
+        let entries_shape = entries.shape().with(dim, self.index.shape()[0]);
+        Ok((entries, dim, values.reshape_to(entries_shape)?))
     }
 
     /// The tensor with its indexed dimensions merged and in front.
-    fn in_rows(&self, x: &Raw) -> Result<Raw> {
+    fn with_indexed_dims_in_front(&self, x: &Raw) -> Result<Raw> {
         let ordered = x.permute(&self.order)?;
-        let mut rows = Shape::new(&ordered.shape()[self.n_named..])?;
-        rows.insert(0, ordered.shape()[..self.n_named].iter().product())?;
+        let mut rows = Shape::new(&ordered.shape()[self.n_indexed..])?;
+        rows.insert(0, ordered.shape()[..self.n_indexed].iter().product())?;
         ordered.reshape_to(rows)
     }
 
     /// Moves the dimensions of the common shape from the front to dimension `at`, or back if `reverse`.
-    fn moved(&self, x: &Raw, reverse: bool) -> Result<Raw> {
+    fn move_index_dims(&self, x: &Raw, reverse: bool) -> Result<Raw> {
         let [front, back]: [Vec<isize>; 2] = [
             (0..self.shape.rank()).map(|i| i as isize).collect(),
             (0..self.shape.rank()).map(|i| (self.at + i) as isize).collect(),
@@ -276,22 +280,22 @@ impl Plan {
     }
 }
 
-fn taken(op: &'static str, view: Raw, places: Vec<Place>) -> Result<Raw> {
-    if places.is_empty() {
+fn gather_indexed(op: &'static str, view: Raw, indexed: Vec<Indexed>) -> Result<Raw> {
+    if indexed.is_empty() {
         return Ok(view);
     }
-    let named = |error: Error| error.of_index_in(op);
-    let plan = Plan::new(op, &view, places)?;
-    let out = plan.out(view.shape())?;
-    if plan.are_neighbors {
-        let entries = view.reshape_to(plan.merged(view.shape())?)?.index_select(plan.at as isize, &plan.index);
-        return entries.map_err(named)?.reshape_to(out);
+    let in_op = |error: Error| error.of_index_in(op);
+    let plan = Plan::new(op, &view, indexed)?;
+    let out = plan.out_shape(view.shape())?;
+    if plan.are_adjacent {
+        let entries = view.reshape_to(plan.merged_shape(view.shape())?)?.index_select(plan.at as isize, &plan.index);
+        return entries.map_err(in_op)?.reshape_to(out);
     }
-    let rows = plan.in_rows(&view)?;
-    let taken = rows.index_select(0, &plan.index).map_err(named)?;
+    let rows = plan.with_indexed_dims_in_front(&view)?;
+    let gathered = rows.index_select(0, &plan.index).map_err(in_op)?;
     let mut shape = plan.shape;
     rows.shape()[1..].iter().try_for_each(|&size| shape.push(size))?;
-    plan.moved(&taken.reshape_to(shape)?, false)
+    plan.move_index_dims(&gathered.reshape_to(shape)?, false)
 }
 
 fn index_put(op: &'static str, x: &Raw, items: &[Item<'_>], values: &Raw, writing: Writing) -> Result<Raw> {
@@ -306,20 +310,20 @@ fn index_put(op: &'static str, x: &Raw, items: &[Item<'_>], values: &Raw, writin
              `Ellipsis`, or use put_, which takes all items"
         )));
     }
-    let (x, places) = viewed(op, x, items)?;
-    placed(op, &x, places, values, writing)
+    let (x, indexed) = view_and_indices(op, x, items)?;
+    with_values_put(op, &x, indexed, values, writing)
 }
 
 /// A copy of `x` with `values` in the entries that the index tensors select.
-fn placed(op: &'static str, x: &Raw, places: Vec<Place>, values: &Raw, writing: Writing) -> Result<Raw> {
+fn with_values_put(op: &'static str, x: &Raw, indexed: Vec<Indexed>, values: &Raw, writing: Writing) -> Result<Raw> {
     super::index::same_dtype(op, x, values)?;
-    let plan = Plan::new(op, x, places)?;
+    let plan = Plan::new(op, x, indexed)?;
     let (entries, dim, values) = plan.entries(x, values)?;
     let changed = match writing {
         Writing::Last => index_copied(op, &entries, dim, &plan.index, &values)?,
-        Writing::Sum => added(&entries, dim, &plan.index, &values)?,
+        Writing::Sum => index_add(&entries, dim, &plan.index, &values)?,
     };
-    if plan.are_neighbors {
+    if plan.are_adjacent {
         return changed.reshape_to(*x.shape());
     }
     let ordered = x.permute(&plan.order)?;
@@ -330,19 +334,18 @@ fn placed(op: &'static str, x: &Raw, places: Vec<Place>, values: &Raw, writing: 
 
 /// Writes the values to the entries that the index tensors select, and nothing else if the view is contiguous and the
 /// indexed dimensions are adjacent.
-fn put(op: &'static str, view: &Raw, places: Vec<Place>, values: &Raw) -> Result<()> {
+fn put(op: &'static str, view: &Raw, indexed: Vec<Indexed>, values: &Raw) -> Result<()> {
     super::index::same_dtype(op, view, values)?;
-    let is_whole = view.is_contiguous() && places.windows(2).all(|pair| pair[1].0 == pair[0].0 + 1);
-    if !is_whole {
-        return in_place::copy(view, &placed(op, view, places, values, Writing::Last)?);
+    if !view.is_contiguous() || !are_adjacent(&indexed) {
+        return in_place::copy(view, &with_values_put(op, view, indexed, values, Writing::Last)?);
     }
-    let plan = Plan::new(op, view, places)?;
+    let plan = Plan::new(op, view, indexed)?;
     let (entries, dim, values) = plan.entries(view, values)?;
     write_entries(op, &entries, dim, &plan.index, &values)
 }
 
 /// [`Tensor::index_add`] to entries of any numeric kind.
-fn added(entries: &Raw, dim: usize, index: &Raw, values: &Raw) -> Result<Raw> {
+fn index_add(entries: &Raw, dim: usize, index: &Raw, values: &Raw) -> Result<Raw> {
     let (index, dim): (Tensor<Int>, isize) = (index.clone().typed(), dim as isize);
     match entries.dtype().is_float() {
         true => entries.clone().typed::<Float>().index_add(dim, &index, &values.clone().typed()).map(Tensor::into_raw),

@@ -2,7 +2,7 @@
 //! the CPU all indices are checked here. On a device, an index that is out of range stays out of range, and the
 //! kernel that uses it finds it.
 
-use super::Place;
+use super::Indexed;
 use crate::cpu;
 use crate::cuda::{CudaDevice, Formula, constant};
 use crate::device::Device;
@@ -43,28 +43,28 @@ static NEXT: Formula = Formula {
     changes: false,
 };
 
-/// The indices of all places, broadcast and joined into one index into the merged dimensions of `x`, the first one
-/// outermost.
-pub(super) fn joined(op: &'static str, x: &Raw, places: &[Place]) -> Result<Raw> {
-    let Some((first, rest)) = places.split_first() else {
+/// The indices of all indexed dimensions, broadcast and joined into one index into the merged dimensions of `x`, the
+/// first one outermost.
+pub(super) fn join_indices(op: &'static str, x: &Raw, indexed: &[Indexed]) -> Result<Raw> {
+    let Some((first, rest)) = indexed.split_first() else {
         return Err(Error::empty(op, "the index", "give a tensor of numbers or a mask"));
     };
-    let numbers = |(dim, numbers): &Place| Ok::<_, Error>((x.shape()[*dim], own_index(op, [x, x], numbers)?));
+    let size_and_index = |(dim, index): &Indexed| Ok::<_, Error>((x.shape()[*dim], own_index(op, [x, x], index)?));
     match x.storage.device() {
         Device::Cpu => {
-            let from_start = |place: &Place| from_start(op, x, place.0, numbers(place)?.1);
-            rest.iter().try_fold(from_start(first)?, |before, place| {
-                before.times_scalar(Scalar::Int(x.shape()[place.0] as i64))?.add(&from_start(place)?)
+            let from_start = |next: &Indexed| from_start(op, x, next.0, size_and_index(next)?.1);
+            rest.iter().try_fold(from_start(first)?, |joined, next| {
+                joined.times_scalar(Scalar::Int(x.shape()[next.0] as i64))?.add(&from_start(next)?)
             })
         }
         Device::Cuda(device) => {
             let formula = if rest.is_empty() { &FROM_START } else { &FIRST };
-            let (size, first) = numbers(first)?;
+            let (size, first) = size_and_index(first)?;
             let first = run(op, device, formula, [&first], size)?;
-            rest.iter().try_fold(first, |before, place| {
-                let (size, next) = numbers(place)?;
-                let shape = Shape::broadcast(op, before.shape(), next.shape())?;
-                run(op, device, &NEXT, [&before.expand(shape)?, &next.expand(shape)?], size)
+            rest.iter().try_fold(first, |joined, next| {
+                let (size, next) = size_and_index(next)?;
+                let shape = Shape::broadcast(op, joined.shape(), next.shape())?;
+                run(op, device, &NEXT, [&joined.expand(shape)?, &next.expand(shape)?], size)
             })
         }
     }
@@ -75,28 +75,28 @@ fn run<const N: usize>(
     op: &'static str,
     device: &CudaDevice,
     formula: &'static Formula,
-    numbers: [&Raw; N],
+    indices: [&Raw; N],
     size: usize,
 ) -> Result<Raw> {
-    let (made, size) = ((*numbers[0].shape(), DType::I64), constant(DType::I64, Scalar::Int(size as i64)));
-    on_cuda(op, device, numbers.mapped(Some), made, &mut |inputs, out| {
+    let (shape, size) = (*indices[0].shape(), constant(DType::I64, Scalar::Int(size as i64)));
+    on_cuda(op, device, indices.mapped(Some), (shape, DType::I64), &mut |inputs, out| {
         formula.run(device, op, &inputs.cuda_views(), &[size], out)
     })
 }
 
 /// Checks the indices into `dim` on the CPU, and makes those that count from the end count from the start.
-fn from_start(op: &'static str, x: &Raw, dim: usize, numbers: Raw) -> Result<Raw> {
+fn from_start(op: &'static str, x: &Raw, dim: usize, indices: Raw) -> Result<Raw> {
     let mut are_inside = false;
-    with_locked([Some(&numbers)], &mut |index| {
+    with_locked([Some(&indices)], &mut |index| {
         are_inside = cpu::all_below(index.view::<i64>(0).data.plain(), x.shape()[dim]);
         Ok(())
     })?;
     if are_inside {
-        return Ok(numbers);
+        return Ok(indices);
     }
-    let zero = number_like(op, &numbers, Scalar::Int(0))?;
-    let from_start = numbers.plus_scalar(Scalar::Int(x.shape()[dim] as i64))?;
-    let from_start = where_cond(op, &numbers.lt(&zero)?, &from_start, &numbers)?;
+    let zero = number_like(op, &indices, Scalar::Int(0))?;
+    let from_start = indices.plus_scalar(Scalar::Int(x.shape()[dim] as i64))?;
+    let from_start = where_cond(op, &indices.lt(&zero)?, &from_start, &indices)?;
     with_locked([Some(&from_start)], &mut |index| check_range(op, index.view::<i64>(0).data.plain(), dim, x.shape()))?;
     Ok(from_start)
 }

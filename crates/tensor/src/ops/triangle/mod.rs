@@ -60,13 +60,13 @@ fn triangle(x: &Raw, side: Side, diagonal: isize) -> Result<Raw> {
             "it must have two dimensions; reshape it",
         ));
     };
-    let (input, like) = (x.gap_free()?, (*x.shape(), x.dtype()));
+    let (input, shape_and_dtype) = (x.gap_free()?, (*x.shape(), x.dtype()));
     let out = match x.storage.device() {
-        Device::Cuda(device) => on_cuda(side.name(), device, [Some(&input)], like, &mut |inputs, out| {
+        Device::Cuda(device) => on_cuda(side.name(), device, [Some(&input)], shape_and_dtype, &mut |inputs, out| {
             let [x] = inputs.cuda_views();
             cuda::triangle(device, x, (side, diagonal), out)
         })?,
-        _ => on_cpu(side.name(), [Some(&input)], like, &mut |inputs, out| {
+        _ => on_cpu(side.name(), [Some(&input)], shape_and_dtype, &mut |inputs, out| {
             by_bits!(inputs.dtype(), B => {
                 let x = inputs.bits_of::<B>(0).data.plain();
                 cpu::triangle(x, (rows, columns), (diagonal, side == Side::Upper), out.bits());

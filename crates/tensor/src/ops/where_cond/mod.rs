@@ -3,7 +3,7 @@
 mod cuda;
 
 use super::elementwise::formula;
-use crate::autograd::{Kept, Saved, record};
+use crate::autograd::{Saved, SavedTensor, record};
 use crate::cpu;
 use crate::create::filled;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
@@ -86,18 +86,18 @@ fn chosen_contiguous(op: &'static str, condition: &Raw, yes: &Raw, no: &Raw) -> 
     if !is_simple || condition.dtype() != DType::Bool {
         return Ok(None);
     }
-    let (inputs, like) = ([Some(yes), Some(condition), Some(no)], (*condition.shape(), yes.dtype()));
+    let (inputs, shape_and_dtype) = ([Some(yes), Some(condition), Some(no)], (*condition.shape(), yes.dtype()));
     match condition.storage.device() {
-        Device::Cpu => on_cpu(Choose::NAME, inputs, like, &mut |inputs, out| {
+        Device::Cpu => on_cpu(Choose::NAME, inputs, shape_and_dtype, &mut |inputs, out| {
             by_bits!(inputs.dtype(), B => {
                 let sides = [0, 2].mapped(|i| inputs.bits_of::<B>(i).data.plain());
                 cpu::where_cond(inputs.bits_of::<u8>(1).data.plain(), sides, out.bits());
             });
             Ok(())
         }),
-        Device::Cuda(device) => {
-            on_cuda(op, device, inputs, like, &mut |inputs, out| cuda::where_cond(device, op, inputs.cuda_views(), out))
-        }
+        Device::Cuda(device) => on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, out| {
+            cuda::where_cond(device, op, inputs.cuda_views(), out)
+        }),
     }
     .map(Some)
 }
@@ -134,12 +134,12 @@ impl PerType<3> for Choose {
 /// The derivative: each side gets the gradient where it was chosen.
 struct Chosen {
     op: &'static str,
-    condition: Kept,
+    condition: SavedTensor,
 }
 
 impl Chosen {
     fn new(op: &'static str, condition: &Raw) -> Chosen {
-        Chosen { op, condition: Kept::new(condition.without_node()) }
+        Chosen { op, condition: SavedTensor::new(condition.without_node()) }
     }
 }
 

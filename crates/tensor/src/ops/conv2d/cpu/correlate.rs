@@ -44,7 +44,7 @@ pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>
     scratch::with(n_taps, |offsets| {
         scratch::with(pass.groups * n_taps * tiles * tile_rows, |weights| {
             scratch::with(pass.groups * tiles * tile_rows, |starts| {
-                place_taps(pass, &planes, offsets);
+                find_taps(pass, &planes, offsets);
                 pack::<E>(pass, tile_rows, weight, weights);
                 pack_bias(pass, tile_rows, bias, starts);
                 let packed = Packed { entries, planes, tile_rows, tiles, offsets, weights, starts };
@@ -71,12 +71,12 @@ struct Packed<'a, E: Entries> {
     starts: &'a [E::Sum],
 }
 
-fn place_taps(pass: &Pass, planes: &Planes, offsets: &mut [usize]) {
-    let mut offset = offsets.iter_mut();
+fn find_taps(pass: &Pass, planes: &Planes, offsets: &mut [usize]) {
+    let mut offsets = offsets.iter_mut();
     for phases in pass.phases() {
         pass.for_each_tap(phases, |entry, y, x, _| {
-            let place = planes.plane(entry, y.phase, x.phase) + planes.distance(y.shift, x.shift);
-            *offset.next().expect("one per tap") = place;
+            let offset = planes.plane(entry, y.phase, x.phase) + planes.distance(y.shift, x.shift);
+            *offsets.next().expect("one per tap") = offset;
         });
     }
 }
@@ -125,8 +125,8 @@ fn run_task<E: Entries>(
     let n_sums = pass.phases().count() * packed.tile_rows * planes.covered(planes.block_rows);
     scratch::with(planes.block_len(pass.source_entries()), |block| {
         scratch::with(n_sums, |sums| {
-            scratch::with(E::room(n_sums), |room| {
-                Task { pass, packed, source, span, target, block, sums, room }.run();
+            scratch::with(E::scratch_len(n_sums), |rounded| {
+                Task { pass, packed, source, span, target, block, sums, rounded }.run();
                 Ok(())
             })
         })
@@ -144,7 +144,7 @@ struct Task<'a, E: Entries> {
     /// Scratch for the sums of a tile.
     sums: &'a mut [E::Sum],
     /// Scratch for these sums rounded to elements.
-    room: &'a mut [E::Element],
+    rounded: &'a mut [E::Element],
 }
 
 /// A block of a task: images, counted from the task's first, and target rows of a phase.
@@ -227,7 +227,7 @@ impl<E: Entries> Task<'_, E> {
         let image_len = self.image_len();
         let end = (part.first_row + packed.planes.block_rows) * pass.rows.target_step;
         TileRows {
-            sums: E::rounded(&self.sums[..n_sums], self.room),
+            sums: E::rounded(&self.sums[..n_sums], self.rounded),
             phase_len,
             channel_len: phase_len / packed.tile_rows,
             row_len: packed.planes.images * packed.planes.sums_pitch(),
@@ -269,7 +269,7 @@ impl<E: Entries> Packed<'_, E> {
             depth: pass.entry_depth,
             distance: self.planes.plane(1, 0, 0),
             source: block,
-            apart: self.planes.vectors_apart(),
+            vector_stride: self.planes.vector_stride(),
             sums,
         }
     }

@@ -95,7 +95,7 @@ fn run_tasks<S: Simd, R: Real>(
     let Packed { images, n_vectors, lanes, .. } = *packed;
     let band_len = packed.band_len(pass);
     pass.for_each_task(Tiling { channels: lanes, tiles: n_vectors, images }, target, |span, target| {
-        scratch::with(packed.layout.room::<R, S>(images), |block| {
+        scratch::with(packed.layout.scratch_len::<R, S>(images), |block| {
             scratch::with(2 * band_len + lanes * lanes, |sums| {
                 Task { pass, packed, span, band_len }.run(simd, source, target, block, sums);
                 Ok(())

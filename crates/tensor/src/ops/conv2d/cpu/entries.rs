@@ -49,9 +49,9 @@ pub(super) trait Entries: Multiplier {
         second: Option<&[[Self::Element; 2]; W]>,
     ) -> [[Self::Factor; W]; 2];
     /// The number of elements of the scratch that [`rounded`](Self::rounded) needs.
-    fn room(sums: usize) -> usize;
-    /// The sums as elements: the sums themselves, or rounded ones in `room`.
-    fn rounded<'a>(sums: &'a [Self::Sum], room: &'a mut [Self::Element]) -> &'a [Self::Element];
+    fn scratch_len(sums: usize) -> usize;
+    /// The sums as elements: the sums themselves, or rounded ones in `scratch`.
+    fn rounded<'a>(sums: &'a [Self::Sum], scratch: &'a mut [Self::Element]) -> &'a [Self::Element];
 }
 
 /// The sizes of tiles.
@@ -88,7 +88,7 @@ impl<S: Simd, R: Real> Entries for Numbers<S, R> {
     fn join_halves<const W: usize>(first: &[[R; 2]; W], _: Option<&[[R; 2]; W]>) -> [[R; W]; 2] {
         R::unzipped(first)
     }
-    fn room(_: usize) -> usize {
+    fn scratch_len(_: usize) -> usize {
         0
     }
     fn rounded<'a>(sums: &'a [R], _: &'a mut [R]) -> &'a [R] {
@@ -111,7 +111,7 @@ impl Entries for Bf16 {
             return Ok(());
         }
         let distance = starts[taps] - starts[0];
-        scratch::with(Packed::room([len, n]), |pairs| {
+        scratch::with(Packed::packed_len([len, n]), |pairs| {
             let packed = Packed::new([len, n], left.numbers, [1, left.distance], pairs);
             scratch::with(starts.len() * n, |products: &mut [f32]| {
                 for (products, &start) in products.chunks_exact_mut(channels * n).zip(&starts[..taps]) {
@@ -145,13 +145,13 @@ impl Entries for Bf16 {
         }
         halves
     }
-    fn room(sums: usize) -> usize {
+    fn scratch_len(sums: usize) -> usize {
         sums
     }
-    fn rounded<'a>(sums: &'a [f32], room: &'a mut [u16]) -> &'a [u16] {
-        let room = &mut room[..sums.len()];
-        Half::BF16.narrow(sums, room);
-        room
+    fn rounded<'a>(sums: &'a [f32], scratch: &'a mut [u16]) -> &'a [u16] {
+        let scratch = &mut scratch[..sums.len()];
+        Half::BF16.narrow(sums, scratch);
+        scratch
     }
 }
 
@@ -203,10 +203,10 @@ impl Entries for PairsOfBf16 {
         }
         halves
     }
-    fn room(sums: usize) -> usize {
+    fn scratch_len(sums: usize) -> usize {
         sums
     }
-    fn rounded<'a>(sums: &'a [f32], room: &'a mut [u16]) -> &'a [u16] {
-        Bf16::rounded(sums, room)
+    fn rounded<'a>(sums: &'a [f32], scratch: &'a mut [u16]) -> &'a [u16] {
+        Bf16::rounded(sums, scratch)
     }
 }

@@ -34,14 +34,14 @@ impl<E: Entries> WithSimd for Fill<'_, E> {
         let Planes { columns, pitch, plane_len, .. } = *self.planes;
         let pixels = columns.pixels(pitch);
         // The distance in pixels from the first entry to the first pixel.
-        let place = pixels.start.wrapping_sub(columns.origin as usize);
+        let pixel_offset = pixels.start.wrapping_sub(columns.origin as usize);
         match (columns.source_step, columns.source_phases, pixels.len()) {
-            (1, 1, 16..) => self.rows(&Whole::<16> { place }),
-            (1, 1, 8..) => self.rows(&Whole::<8> { place }),
-            (1, 1, 4..) => self.rows(&Whole::<4> { place }),
-            (2, 2, 16..) => self.rows(&Halves::<8> { place, plane_len }),
-            (2, 2, 8..) => self.rows(&Halves::<4> { place, plane_len }),
-            (step, phases, _) => self.rows(&Steps { place, step, phases, plane_len }),
+            (1, 1, 16..) => self.rows(&Whole::<16> { pixel_offset }),
+            (1, 1, 8..) => self.rows(&Whole::<8> { pixel_offset }),
+            (1, 1, 4..) => self.rows(&Whole::<4> { pixel_offset }),
+            (2, 2, 16..) => self.rows(&Halves::<8> { pixel_offset, plane_len }),
+            (2, 2, 8..) => self.rows(&Halves::<4> { pixel_offset, plane_len }),
+            (step, phases, _) => self.rows(&Steps { pixel_offset, step, phases, plane_len }),
         }
     }
 }
@@ -103,13 +103,13 @@ pub(super) fn piece_mut<T, const W: usize>(row: &mut [T], at: usize) -> &mut [T;
 
 /// Rows of at least `W` pixels, copied to adjacent entries.
 struct Whole<const W: usize> {
-    place: usize,
+    pixel_offset: usize,
 }
 
 impl<const W: usize> CopyRow for Whole<W> {
     #[inline(always)]
     fn copy<E: Entries>(&self, (first, second): Row<'_, E::Element>, to: &mut [E::Factor]) {
-        let (n, to, mut next) = (first.len(), &mut to[self.place..][..first.len()], 0);
+        let (n, to, mut next) = (first.len(), &mut to[self.pixel_offset..][..first.len()], 0);
         while next < n {
             let at = next.min(n - W);
             *piece_mut(to, at) = E::join::<W>(piece(first, at), second.map(|second| piece(second, at)));
@@ -120,16 +120,16 @@ impl<const W: usize> CopyRow for Whole<W> {
 
 /// Rows of at least `W` pairs of pixels, copied to two phases: even pixels to one, odd pixels to the other.
 struct Halves<const W: usize> {
-    place: usize,
+    pixel_offset: usize,
     plane_len: usize,
 }
 
 impl<const W: usize> CopyRow for Halves<W> {
     #[inline(always)]
     fn copy<E: Entries>(&self, (first, second): Row<'_, E::Element>, to: &mut [E::Factor]) {
-        let ((one, other), place) = (to.split_at_mut(self.plane_len), self.place);
-        let (even, odd) = if place.is_multiple_of(2) { (one, other) } else { (other, one) };
-        let (even, odd, n) = (&mut even[place / 2..], &mut odd[place.div_ceil(2)..], first.len() / 2);
+        let ((one, other), pixel_offset) = (to.split_at_mut(self.plane_len), self.pixel_offset);
+        let (even, odd) = if pixel_offset.is_multiple_of(2) { (one, other) } else { (other, one) };
+        let (even, odd, n) = (&mut even[pixel_offset / 2..], &mut odd[pixel_offset.div_ceil(2)..], first.len() / 2);
         if first.len() % 2 == 1 {
             [even[n]] = E::join(piece(first, 2 * n), second.map(|second| piece(second, 2 * n)));
         }
@@ -146,7 +146,7 @@ impl<const W: usize> CopyRow for Halves<W> {
 
 /// Pixel by pixel, for short rows and other strides.
 struct Steps {
-    place: usize,
+    pixel_offset: usize,
     step: usize,
     phases: usize,
     plane_len: usize,
@@ -156,7 +156,7 @@ impl CopyRow for Steps {
     #[inline(always)]
     fn copy<E: Entries>(&self, (first, second): Row<'_, E::Element>, to: &mut [E::Factor]) {
         for i in 0..first.len() {
-            let (phase, entry) = ((self.place + i) % self.step, (self.place + i) / self.step);
+            let (phase, entry) = ((self.pixel_offset + i) % self.step, (self.pixel_offset + i) / self.step);
             if phase < self.phases {
                 [to[phase * self.plane_len + entry]] = E::join(piece(first, i), second.map(|second| piece(second, i)));
             }

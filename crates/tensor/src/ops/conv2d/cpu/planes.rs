@@ -31,11 +31,11 @@ impl Planes {
     /// The layout for blocks of `images` images and `block_rows` target rows.
     fn new(rows: Axis, columns: Axis, images: usize, block_rows: usize, lanes: usize) -> Planes {
         let (pitch, rows_are_vectors) = (columns.pitch(), false);
-        Planes { rows, columns, images, block_rows, pitch, plane_len: 0, lanes, rows_are_vectors }.with_room()
+        Planes { rows, columns, images, block_rows, pitch, plane_len: 0, lanes, rows_are_vectors }.with_plane_len()
     }
 
     /// The same with `plane_len` set to the length that the other sizes need.
-    fn with_room(self) -> Planes {
+    fn with_plane_len(self) -> Planes {
         Planes { plane_len: (self.block_rows + self.rows.reach) * self.images * self.pitch + self.lanes, ..self }
     }
 
@@ -67,7 +67,7 @@ impl Planes {
     /// Planes for images of the target itself, with entries at the same offsets.
     pub(super) fn identity(&self) -> Planes {
         let [rows, columns] = [self.rows, self.columns].mapped(|axis| Axis::identity(axis.target_size));
-        Planes { rows, columns, ..*self }.with_room()
+        Planes { rows, columns, ..*self }.with_plane_len()
     }
 
     /// Entries of a block with that many channels, including the slack behind the last plane.
@@ -93,7 +93,7 @@ impl Planes {
     }
 
     /// The distance from the entries of a vector to those of the next one.
-    pub(super) fn vectors_apart(&self) -> usize {
+    pub(super) fn vector_stride(&self) -> usize {
         if self.rows_are_vectors { self.pitch } else { self.lanes }
     }
 

@@ -82,10 +82,15 @@ impl Case {
         [out, grad_in, grad_weight]
     }
 
+    /// Image, weight, bias and gradient in the type `T`.
+    fn operands<T: Stores<C: Real>>(&self) -> [Vec<T>; 4] {
+        [&self.x, &self.weight, &self.bias, &self.grad]
+            .map(|numbers| numbers.iter().map(|&number| T::from_f64(number)).collect())
+    }
+
     /// The three passes in the type `T`. Results start as NaN, so that elements that are not written show.
     fn actual<T: Stores<C: Real>>(&self) -> [Vec<T>; 3] {
-        let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
-        let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
+        let [x, weight, bias, grad] = self.operands::<T>();
         let [mut out, mut grad_in, mut grad_weight] =
             [&grad, &x, &weight].map(|like| vec![T::from_f64(f64::NAN); like.len()]);
         forward(&self.d, stored(&x), stored(&weight), Some(stored(&bias)), false, stored_mut(&mut out)).unwrap();
@@ -98,8 +103,7 @@ impl Case {
     /// The convolution followed by `relu`, and the gradients of weight and bias: from the whole gradient, and from
     /// where it is above zero.
     fn fused<T: Stores<C: Real>>(&self) -> [Vec<T>; 3] {
-        let cast = |numbers: &[f64]| -> Vec<T> { numbers.iter().map(|&number| T::from_f64(number)).collect() };
-        let [x, weight, bias, grad] = [&self.x, &self.weight, &self.bias, &self.grad].map(|numbers| cast(numbers));
+        let [x, weight, bias, grad] = self.operands::<T>();
         let mut out = vec![T::from_f64(f64::NAN); grad.len()];
         forward(&self.d, stored(&x), stored(&weight), Some(stored(&bias)), true, stored_mut(&mut out)).unwrap();
         let grads = |positive| {

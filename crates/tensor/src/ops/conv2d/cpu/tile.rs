@@ -6,7 +6,7 @@ use crate::inlined::{Slice, zip};
 use crate::lanes::{Lanes, Multiplier, Registers, Tiled};
 
 /// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`, where vectors of pixels
-/// begin `apart` entries apart. The pixels of each `depth` taps begin `distance` entries apart.
+/// begin `vector_stride` entries apart. The pixels of each `depth` taps begin `distance` entries apart.
 pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) multiplier: M,
     /// `[R]`
@@ -21,7 +21,7 @@ pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) distance: usize,
     pub(super) source: &'a [M::Factor],
     /// The distance from the pixels of a vector to those of the next one.
-    pub(super) apart: usize,
+    pub(super) vector_stride: usize,
     /// `[R, vectors · lanes]`
     pub(super) sums: &'a mut [M::Sum],
 }
@@ -83,18 +83,18 @@ impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
     /// The sums of vectors `at..at + P`.
     #[inline(always)]
     fn columns<const P: usize>(&mut self, at: usize) {
-        let Tile { multiplier, start, offsets, weights, source, apart, sums: to, .. } = &mut self.0;
+        let Tile { multiplier, start, offsets, weights, source, vector_stride, sums: to, .. } = &mut self.0;
         let lanes = M::lanes();
         let mut sums = [[multiplier.sums(start[0]); P]; R];
         for (row, &start) in zip(&mut sums[..], *start) {
             *row = [multiplier.sums(start); P];
         }
-        let source = &source[at * *apart..];
+        let source = &source[at * *vector_stride..];
         for (&offset, weights) in zip(&offsets[..], weights.as_chunks::<R>().0) {
             let mut pixels = [M::vectors(&source[offset..][..lanes])[0]; P];
             let mut v = 1;
             while v < P {
-                pixels[v] = M::vectors(&source[offset + v * *apart..][..lanes])[0];
+                pixels[v] = M::vectors(&source[offset + v * *vector_stride..][..lanes])[0];
                 v += 1;
             }
             let mut r = 0;

@@ -82,12 +82,12 @@ pub(super) fn in_tasks<R: Real>(
 
 /// The offset of each tap's pixels in a block, in the order of the weights.
 fn tap_offsets(d: &ConvDims, planes: &Planes, offsets: &mut [usize]) {
-    let mut offset = offsets.iter_mut();
+    let mut offsets = offsets.iter_mut();
     for channel in 0..d.in_channels / d.groups {
         for y in planes.rows.taps(0) {
             for x in planes.columns.taps(0) {
                 let entry = planes.plane(channel, y.phase, x.phase) + planes.distance(y.shift, x.shift);
-                *offset.next().expect("one per tap") = entry;
+                *offsets.next().expect("one per tap") = entry;
             }
         }
     }

@@ -116,8 +116,8 @@ fn few_columns(bf16: Bf16, sizes: Sizes, [a, b]: [Matrix<'_, u16>; 2], c: &mut [
 pub(super) fn product_of_packed(sizes: Sizes, a: Matrix<'_, u16>, right: &[[Pair; COLUMNS]], sums: &mut [f32]) {
     let Some(bf16) = Bf16::new() else { unreachable!("the caller that packed checked for the instruction") };
     let b = Matrix { numbers: &[], strides: [0; 2] };
-    let place = Place { n: sizes.n, row: sizes.n, panel: COLUMNS };
-    Product { bf16, unit: Amx::new(), sizes, left: Left::InRows(a), b }.multiply(0, right, place, sums);
+    let layout = PanelLayout { n: sizes.n, row: sizes.n, panel: COLUMNS };
+    Product { bf16, unit: Amx::new(), sizes, left: Left::InRows(a), b }.multiply(0, right, layout, sums);
 }
 
 /// Packs a right side `[k, n]` of numbers given as their bits, in panels of all its rows.
@@ -147,7 +147,7 @@ impl Product<'_> {
                 let mut right = OnStack([[0; COLUMNS]; FEW_PAIRS]);
                 let right = &mut right.0[..self.pairs()];
                 self.pack(0, right);
-                self.multiply(0, right, Place { n, row: n, panel: COLUMNS }, c);
+                self.multiply(0, right, PanelLayout { n, row: n, panel: COLUMNS }, c);
                 Ok(())
             }
             (true, false) if n.div_ceil(COLUMNS) > self.own_panels() => self.by_columns(c),
@@ -162,8 +162,8 @@ impl Product<'_> {
         let rows = m.div_ceil(ENOUGH_TASKS).max(fewest).min(TASK_LEN / k).max(1).next_multiple_of(ROWS);
         scratch::with(pairs * n.div_ceil(COLUMNS), |right: &mut [[Pair; COLUMNS]]| {
             for_each_chunk_mut(right, PANELS * pairs, |task, to| self.pack(task * PANELS, to));
-            let place = Place { n, row: n, panel: COLUMNS };
-            for_each_chunk_mut(c, rows * n, |task, c| self.multiply(task * rows, right, place, c));
+            let layout = PanelLayout { n, row: n, panel: COLUMNS };
+            for_each_chunk_mut(c, rows * n, |task, c| self.multiply(task * rows, right, layout, c));
             Ok(())
         })
     }
@@ -176,8 +176,8 @@ impl Product<'_> {
             try_for_each_chunk_mut(results, panels * m, |task, results| {
                 scratch::with(results.len() / m * pairs, |right| {
                     self.pack(task * panels, right);
-                    let place = Place { n: right.len() / pairs * COLUMNS, row: COLUMNS, panel: m * COLUMNS };
-                    self.multiply(0, right, place, results.flattened_mut());
+                    let layout = PanelLayout { n: right.len() / pairs * COLUMNS, row: COLUMNS, panel: m * COLUMNS };
+                    self.multiply(0, right, layout, results.flattened_mut());
                     Ok(())
                 })
             })?;
@@ -206,10 +206,10 @@ impl Product<'_> {
     }
 
     /// Multiplies the rows from `first_row` on, as many as `c` has, with packed panels.
-    fn multiply<C: OfSums>(&self, first_row: usize, right: &[[Pair; COLUMNS]], place: Place, c: &mut [C]) {
+    fn multiply<C: OfSums>(&self, first_row: usize, right: &[[Pair; COLUMNS]], layout: PanelLayout, c: &mut [C]) {
         let multiplier = PairsOfBf16(self.bf16);
         let (unit, left, m, pairs) = (self.unit, self.left, self.sizes.m, self.pairs());
-        multiplier.vectorize(Tiles { multiplier, unit, left, first_row, m, pairs, right, place, c });
+        multiplier.vectorize(Tiles { multiplier, unit, left, first_row, m, pairs, right, layout, c });
     }
 }
 
@@ -223,7 +223,7 @@ enum Left<'a> {
 
 /// The layout of the results: `n` columns, of which those of a panel are adjacent.
 #[derive(Clone, Copy)]
-struct Place {
+struct PanelLayout {
     n: usize,
     /// The distance from a row to the next one.
     row: usize,
@@ -242,7 +242,7 @@ struct Tiles<'a, C> {
     m: usize,
     pairs: usize,
     right: &'a [[Pair; COLUMNS]],
-    place: Place,
+    layout: PanelLayout,
     c: &'a mut [C],
 }
 
@@ -251,8 +251,8 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let Tiles { multiplier, unit, left, first_row, m, pairs, right, place, c } = self;
-        let n_rows = (m - first_row).min(c.len().div_ceil(place.row));
+        let Tiles { multiplier, unit, left, first_row, m, pairs, right, layout, c } = self;
+        let n_rows = (m - first_row).min(c.len().div_ceil(layout.row));
         if let (Some(unit), Left::InRows(a)) = (unit, left) {
             let numbers = &a.numbers[first_row * a.strides[0]..];
             let left = amx::Left { numbers, distance: a.strides[0], rows: n_rows };
@@ -261,13 +261,13 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
                 (right, pairs),
                 #[inline(always)]
                 |first, j, sums| {
-                    let width = COLUMNS.min(place.n - j * COLUMNS);
-                    write(multiplier.0, sums, &mut c[first * place.row + j * place.panel..], (place.row, width));
+                    let width = COLUMNS.min(layout.n - j * COLUMNS);
+                    write(multiplier.0, sums, &mut c[first * layout.row + j * layout.panel..], (layout.row, width));
                 },
             );
         }
         for (j, right) in right.chunks_exact(pairs).enumerate() {
-            let width = COLUMNS.min(place.n - j * COLUMNS);
+            let width = COLUMNS.min(layout.n - j * COLUMNS);
             for first in (0..n_rows).step_by(ROWS) {
                 let sums = match left {
                     Left::InRows(a) => {
@@ -283,8 +283,8 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
                         sums(multiplier, &Packed(&panels[(first_row + first) / ROWS * pairs..][..pairs]), right)
                     }
                 };
-                let c = &mut c[first * place.row + j * place.panel..];
-                write(multiplier.0, &sums[..ROWS.min(n_rows - first)], c, (place.row, width));
+                let c = &mut c[first * layout.row + j * layout.panel..];
+                write(multiplier.0, &sums[..ROWS.min(n_rows - first)], c, (layout.row, width));
             }
         }
     }
@@ -386,11 +386,11 @@ fn pack<const W: usize>(
             [1, step] => pack_across((numbers, step), [lines, len], to),
             [step, 1] => pack_along(simd, (numbers, step), [lines, len], to),
             [line_step, step] => {
-                let places = (0..lines).flat_map(|line| (0..len).step_by(2).map(move |place| (line, place)));
-                for (line, place) in places {
-                    let at = line * line_step + place * step;
-                    let second = if place + 1 < len { numbers[at + step] } else { 0 };
-                    to[line / W * len.div_ceil(2) + place / 2][line % W] = pair(numbers[at], second);
+                let pairs = (0..lines).flat_map(|line| (0..len).step_by(2).map(move |first| (line, first)));
+                for (line, first) in pairs {
+                    let at = line * line_step + first * step;
+                    let second = if first + 1 < len { numbers[at + step] } else { 0 };
+                    to[line / W * len.div_ceil(2) + first / 2][line % W] = pair(numbers[at], second);
                 }
             }
         },
@@ -478,14 +478,14 @@ fn write_square<const W: usize>(
     pairs: usize,
     to: &mut [[Pair; W]],
 ) {
-    let places = transposed_16(simd, bytemuck::cast(lines));
+    let columns = transposed_16(simd, bytemuck::cast(lines));
     let width = const { if W < SQUARE { W } else { SQUARE } };
     let n = SQUARE.min(pairs - first_pair);
     for start in (0..SQUARE).step_by(width) {
         let line = first_line + start;
         let Some(panel) = to.get_mut(line / W * pairs + first_pair..).filter(|panel| panel.len() >= n) else { return };
-        for (to, place) in zip(&mut panel[..n], &places) {
-            let pairs: &[Pair; SQUARE] = bytemuck::cast_ref(place);
+        for (to, column) in zip(&mut panel[..n], &columns) {
+            let pairs: &[Pair; SQUARE] = bytemuck::cast_ref(column);
             to[line % W..][..width].copy_from(&pairs[start..][..width]);
         }
     }

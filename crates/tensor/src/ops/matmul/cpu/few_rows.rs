@@ -56,11 +56,11 @@ pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, right: Side<'_, R
 /// Computes the first columns of a product, as many as fit `results`.
 fn columns<R: Real>(Sizes { m, k, .. }: Sizes, a: Matrix<'_, R>, right: Side<'_, R>, results: &mut [R]) -> Result<()> {
     let (n, depth) = (results.len() / m, DEPTH.min(k));
-    scratch::with(depth * n + results.len(), |room| {
-        let (room, sums) = room.split_at_mut(depth * n);
+    scratch::with(depth * n + results.len(), |buffer| {
+        let (buffer, sums) = buffer.split_at_mut(depth * n);
         in_pieces((0..k, depth), [results, sums], |first, k, results| {
             let a = Matrix { numbers: &a.numbers[first * a.strides[1]..], ..a };
-            real(Sizes { m, k, n }, a, right.part([first, 0]).copied([k, n], room)?, results)
+            real(Sizes { m, k, n }, a, right.part([first, 0]).copied([k, n], buffer)?, results)
         })
     })
 }
@@ -80,33 +80,35 @@ impl<'a, R: Real> Side<'a, R> {
     }
 
     /// The first rows and columns as plain numbers: in place, or widened into `room`.
-    pub(super) fn numbers<'r>(self, sizes: [usize; 2], room: &'r mut [R]) -> Result<Matrix<'r, R>>
+    pub(super) fn numbers<'r>(self, sizes: [usize; 2], buffer: &'r mut [R]) -> Result<Matrix<'r, R>>
     where
         'a: 'r,
     {
         match self.numbers {
             Stored::Plain(numbers) => Ok(Matrix { numbers, strides: self.strides }),
-            Stored::Halves(..) => self.copied(sizes, room),
+            Stored::Halves(..) => self.copied(sizes, buffer),
         }
     }
 
     /// Copies the first rows and columns to `room` as plain numbers: row by row, or column by column if columns are
     /// contiguous.
-    fn copied<'r>(self, [rows, columns]: [usize; 2], room: &'r mut [R]) -> Result<Matrix<'r, R>> {
+    fn copied<'r>(self, [rows, columns]: [usize; 2], buffer: &'r mut [R]) -> Result<Matrix<'r, R>> {
         let [row, column] = self.strides;
         let (shape, steps, strides) = match (row, column) {
             (1, 2..) => ([columns, rows], [column, row], [1, rows]),
             _ => ([rows, columns], [row, column], [columns, 1]),
         };
-        let room = &mut room[..rows * columns];
+        let buffer = &mut buffer[..rows * columns];
         match self.numbers {
-            Stored::Plain(numbers) => cpu::copy(CpuView { data: numbers.into(), shape: &shape, strides: &steps }, room),
-            Stored::Halves(bits, half) => scratch::with(room.len(), |copied: &mut [u16]| {
+            Stored::Plain(numbers) => {
+                cpu::copy(CpuView { data: numbers.into(), shape: &shape, strides: &steps }, buffer);
+            }
+            Stored::Halves(bits, half) => scratch::with(buffer.len(), |copied: &mut [u16]| {
                 cpu::copy(CpuView { data: bits.into(), shape: &shape, strides: &steps }, copied);
-                half.widen(copied, R::f32s(room));
+                half.widen(copied, R::f32s(buffer));
                 Ok(())
             })?,
         }
-        Ok(Matrix { numbers: room, strides })
+        Ok(Matrix { numbers: buffer, strides })
     }
 }

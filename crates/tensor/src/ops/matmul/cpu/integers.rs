@@ -109,11 +109,11 @@ fn of_factors<T: Factor>(sizes: Sizes, a: Matrix<'_, T>, b: Matrix<'_, T>, c: &m
         by_row.for_each(|(i, c)| row((k, &a.numbers[i * a.strides[0]..], a.strides[1]), b, c));
         return Ok(());
     }
-    let together = (PANELS_BYTES / (k * COLUMNS * size_of::<T::Sum>())).clamp(1, n.div_ceil(COLUMNS));
+    let n_panels = (PANELS_BYTES / (k * COLUMNS * size_of::<T::Sum>())).clamp(1, n.div_ceil(COLUMNS));
     let rows = TASK_WORK.div_ceil(k * n).next_multiple_of(MIN_ROWS).min(m);
-    scratch::with(together * k, |panels: &mut [[T::Sum; COLUMNS]]| {
-        for first in (0..n).step_by(together * COLUMNS) {
-            let panels = &mut panels[..(n - first).div_ceil(COLUMNS).min(together) * k];
+    scratch::with(n_panels * k, |panels: &mut [[T::Sum; COLUMNS]]| {
+        for first in (0..n).step_by(n_panels * COLUMNS) {
+            let panels = &mut panels[..(n - first).div_ceil(COLUMNS).min(n_panels) * k];
             let packed = (PACKED / (k * COLUMNS)).max(1);
             let may_be_short = T::CAN_BE_SHORT && processor::wide_vectors().is_none();
             let are_short = AtomicBool::new(may_be_short);
@@ -173,12 +173,12 @@ fn dot<T: Factor>(a: &[T], b: &[T]) -> T {
 }
 
 /// Copies the columns of `b` from index `first` on, out of `n`, to a panel. If columns are contiguous, as in a
-/// transposed matrix, `TOGETHER` rows of them are copied at a time.
+/// transposed matrix, `ROWS_AT_ONCE` rows of them are copied at a time.
 fn pack<T: Factor>(b: Matrix<'_, T>, (first, n): (usize, usize), panel: &mut [[T::Sum; COLUMNS]]) {
-    const TOGETHER: usize = 16;
+    const ROWS_AT_ONCE: usize = 16;
     let width = COLUMNS.min(n - first);
-    for (i, rows) in panel.chunks_mut(TOGETHER).enumerate() {
-        let from = &b.numbers[i * TOGETHER * b.strides[0] + first * b.strides[1]..];
+    for (i, rows) in panel.chunks_mut(ROWS_AT_ONCE).enumerate() {
+        let from = &b.numbers[i * ROWS_AT_ONCE * b.strides[0] + first * b.strides[1]..];
         // The padding must be short numbers; the buffer may hold others.
         rows.iter_mut().for_each(|row| row[width..].set_to(<T::Sum as bytemuck::Zeroable>::zeroed()));
         if b.strides[1] == 1 {
@@ -247,16 +247,16 @@ fn add_products<T: Factor, const SHORT: bool>(
     panel: &[[T::Sum; COLUMNS]],
     sums: &mut [[T::Sum; COLUMNS]; ROWS],
 ) {
-    let mut own = *sums;
+    let mut local = *sums; // stays in registers
     for (p, b) in panel.iter().enumerate() {
-        for (own, start) in zip(&mut own[..], starts) {
+        for (row, start) in zip(&mut local[..], starts) {
             let factor = a.numbers[start + p * a.strides[1]].wide();
-            for (sum, &b) in zip(&mut own[..], b) {
+            for (sum, &b) in zip(&mut row[..], b) {
                 *sum = if SHORT { T::plus_short_product(*sum, factor, b) } else { T::plus_product(*sum, factor, b) };
             }
         }
     }
-    *sums = own;
+    *sums = local;
 }
 
 /// `c = a · b` for one row of `a`, whose numbers are `a_step` apart.

@@ -34,9 +34,9 @@ pub(super) fn product<R: Real>(sizes: Sizes, left: Side<'_, R>, right: Side<'_, 
     scratch::sum_of_tasks(k.div_ceil(pieces * depth), c, |task, sums| {
         let first = task * pieces * depth;
         let inner = first..(first + pieces * depth).min(k);
-        scratch::with(depth * (m + n) + sums.len(), |room| {
-            let (room, more) = room.split_at_mut(depth * (m + n));
-            let (of_left, of_right) = room.split_at_mut(depth * m);
+        scratch::with(depth * (m + n) + sums.len(), |buffer| {
+            let (buffer, more) = buffer.split_at_mut(depth * (m + n));
+            let (of_left, of_right) = buffer.split_at_mut(depth * m);
             in_pieces((inner, depth), [sums, more], |start, k, sums| {
                 let Matrix { numbers, strides } = left.part([start, 0]).numbers([k, m], of_left)?;
                 let a = Matrix { numbers, strides: [strides[1], strides[0]] };

@@ -172,34 +172,34 @@ impl<R: Real, const M: usize> WithSimd for Tiles<'_, R, M> {
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, simd: S) {
         let n_vectors = self.sizes.n.div_ceil(R::lanes::<S>());
-        let (mut at, mut room) = (0, None);
+        let (mut at, mut buffer) = (0, None);
         if Tiled::<S, M, 3>::FITS {
             // Four vectors are computed as two and two, not as three and one.
             while at + 3 == n_vectors || at + 5 <= n_vectors {
-                self.panel::<S, 3>(simd, at, &mut room);
+                self.panel::<S, 3>(simd, at, &mut buffer);
                 at += 3;
             }
         }
         if Tiled::<S, M, 2>::FITS {
             while at + 2 <= n_vectors {
-                self.panel::<S, 2>(simd, at, &mut room);
+                self.panel::<S, 2>(simd, at, &mut buffer);
                 at += 2;
             }
         }
         while at < n_vectors {
-            self.panel::<S, 1>(simd, at, &mut room);
+            self.panel::<S, 1>(simd, at, &mut buffer);
             at += 1;
         }
     }
 }
 
 /// Buffer for a packed panel, made when the first panel is packed.
-type Room<V> = Option<[V; MAX_VECTORS * PACKED_ROWS]>;
+type PanelBuffer<V> = Option<[V; MAX_VECTORS * PACKED_ROWS]>;
 
 impl<R: Real, const M: usize> Tiles<'_, R, M> {
     /// Computes the columns of vectors `at..at + P` for all rows.
     #[inline(always)]
-    fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize, room: &mut Room<R::Vector<S>>) {
+    fn panel<S: Simd, const P: usize>(&mut self, simd: S, at: usize, buffer: &mut PanelBuffer<R::Vector<S>>) {
         let (Sizes { m, k, .. }, Matrix { numbers, strides }) = (self.sizes, self.a);
         let b = Matrix { numbers: &self.b.numbers[at * R::lanes::<S>()..], ..self.b };
         let width = P * R::lanes::<S>();
@@ -209,11 +209,11 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
             let packed = if is_contiguous {
                 &R::vectors::<S>(b.numbers).as_chunks::<P>().0[..k]
             } else {
-                if room.is_none() {
-                    *room = Some([R::splat(simd, R::ZERO); MAX_VECTORS * PACKED_ROWS]);
+                if buffer.is_none() {
+                    *buffer = Some([R::splat(simd, R::ZERO); MAX_VECTORS * PACKED_ROWS]);
                 }
-                let Some(room) = room else { unreachable!("it was just made") };
-                let packed = &mut room.as_chunks_mut::<P>().0[..k];
+                let Some(buffer) = buffer else { unreachable!("it was just made") };
+                let packed = &mut buffer.as_chunks_mut::<P>().0[..k];
                 for (p, vectors) in packed.iter_mut().enumerate() {
                     *vectors = R::first_vectors(simd, &b.numbers[p * b.strides[0]..]);
                 }
@@ -242,7 +242,7 @@ impl<R: Real, const M: usize> Tiles<'_, R, M> {
             } else if strides[0] == 1 && first + M <= m {
                 sums(simd, k, &InColumns { numbers: &numbers[first..], step: strides[1] }, b)
             } else {
-                sums(simd, k, &Anyhow { numbers, starts, step: strides[1] }, b)
+                sums(simd, k, &Strided { numbers, starts, step: strides[1] }, b)
             };
             self.write(simd, first, at, sums);
         }
@@ -310,13 +310,13 @@ impl<R: Copy, const M: usize> Left<R, M> for InColumns<'_, R> {
     }
 }
 
-struct Anyhow<'a, R, const M: usize> {
+struct Strided<'a, R, const M: usize> {
     numbers: &'a [R],
     starts: [usize; M],
     step: usize,
 }
 
-impl<R: Copy, const M: usize> Left<R, M> for Anyhow<'_, R, M> {
+impl<R: Copy, const M: usize> Left<R, M> for Strided<'_, R, M> {
     #[inline(always)]
     fn column(&self, p: usize) -> [R; M] {
         let mut column = [self.numbers[0]; M];

@@ -28,16 +28,16 @@ impl<'a> Packed<'a> {
     }
 
     /// The length of one packed right side, in rows of `COLUMNS` pairs.
-    pub(crate) fn room([k, n]: [usize; 2]) -> usize {
+    pub(crate) fn packed_len([k, n]: [usize; 2]) -> usize {
         k / 2 * n.div_ceil(COLUMNS)
     }
 
-    /// Packs right sides into `pairs`, which has [`room`](Self::room) for each. Their numbers are given as bits,
-    /// `strides` apart along `k` and `n`.
+    /// Packs right sides into `pairs`, which has [`packed_len`](Self::packed_len) rows for each. Their numbers are given
+    /// as bits, `strides` apart along `k` and `n`.
     #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "only x86 has the instruction"))]
     pub(crate) fn new([k, n]: [usize; 2], bits: &[u16], strides: [usize; 2], pairs: &'a mut [[u32; COLUMNS]]) -> Self {
         #[cfg(target_arch = "x86_64")]
-        for_each_chunk_mut(pairs, Self::room([k, n]), |i, pairs| {
+        for_each_chunk_mut(pairs, Self::packed_len([k, n]), |i, pairs| {
             bf16::pack_right(Matrix { numbers: &bits[i * k * n..], strides }, [k, n], pairs);
         });
         Packed { sizes: [k, n], pairs }
@@ -49,9 +49,9 @@ impl<'a> Packed<'a> {
     pub(crate) fn multiply(&self, left: StridedRows<'_, u16>, i: usize, sums: &mut [f32]) {
         #[cfg(target_arch = "x86_64")]
         {
-            let ([k, n], room) = (self.sizes, Self::room(self.sizes));
+            let ([k, n], len) = (self.sizes, Self::packed_len(self.sizes));
             let left = Matrix { numbers: left.numbers, strides: [left.distance, 1] };
-            bf16::product_of_packed(Sizes { m: sums.len() / n, k, n }, left, &self.pairs[i * room..][..room], sums);
+            bf16::product_of_packed(Sizes { m: sums.len() / n, k, n }, left, &self.pairs[i * len..][..len], sums);
         }
         #[cfg(not(target_arch = "x86_64"))]
         unreachable!("the processor does not multiply `bf16`")

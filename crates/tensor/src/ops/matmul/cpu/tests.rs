@@ -11,7 +11,7 @@ use crate::parallel::set_num_threads;
 
 /// How an operand is laid out in its slice.
 #[derive(Clone, Copy, Debug)]
-enum Lies {
+enum OperandLayout {
     InRows,
     InColumns,
     /// In rows, of which only every other number is used.
@@ -31,14 +31,14 @@ struct Operand {
 }
 
 impl Operand {
-    fn new([rows, columns]: [usize; 2], lies: Lies, seed: u64) -> Operand {
-        let strides = match lies {
-            Lies::InRows => [columns, 1],
-            Lies::InColumns => [1, rows],
-            Lies::Spread => [2 * columns, 2],
-            Lies::InPart => [columns + 2, 1],
-            Lies::Broadcast => [0, 1],
-            Lies::One => [0, 0],
+    fn new([rows, columns]: [usize; 2], layout: OperandLayout, seed: u64) -> Operand {
+        let strides = match layout {
+            OperandLayout::InRows => [columns, 1],
+            OperandLayout::InColumns => [1, rows],
+            OperandLayout::Spread => [2 * columns, 2],
+            OperandLayout::InPart => [columns + 2, 1],
+            OperandLayout::Broadcast => [0, 1],
+            OperandLayout::One => [0, 0],
         };
         let mut state = seed;
         let mut next = || {
@@ -54,7 +54,7 @@ impl Operand {
 }
 
 /// A product, and the layouts of its operands.
-type Case = (Sizes, [Lies; 2]);
+type Case = (Sizes, [OperandLayout; 2]);
 
 fn expected(a: &Operand, b: &Operand, Sizes { m, k, n }: Sizes) -> Vec<i64> {
     let element = |of: &Operand, i: usize, j: usize| of.numbers[i * of.strides[0] + j * of.strides[1]];
@@ -63,21 +63,22 @@ fn expected(a: &Operand, b: &Operand, Sizes { m, k, n }: Sizes) -> Vec<i64> {
 }
 
 /// Sums of products of these small integers are exact in every float type of at least 24 bits, in any order.
-fn check<T: Stores<C: Num>>((sizes, lies): Case) {
+fn check<T: Stores<C: Num>>((sizes, layouts): Case) {
     let Sizes { m, k, n } = sizes;
-    let (a, b) = (Operand::new([m, k], lies[0], 1), Operand::new([k, n], lies[1], 2));
+    let (a, b) = (Operand::new([m, k], layouts[0], 1), Operand::new([k, n], layouts[1], 2));
     let mut c = vec![T::from_f64(77.0); m * n];
     let (a_numbers, b_numbers) = (a.cast::<T>(), b.cast::<T>());
     gemm(m, k, n, stored(&a_numbers), a.strides, stored(&b_numbers), b.strides, stored_mut(&mut c)).unwrap();
     let expected: Vec<T> = expected(&a, &b, sizes).into_iter().map(|sum| sum.cast()).collect();
-    assert!(c == expected, "{} {sizes:?} {lies:?}", T::DTYPE);
+    assert!(c == expected, "{} {sizes:?} {layouts:?}", T::DTYPE);
 }
 
 fn any_case() -> impl Strategy<Value = Case> {
-    let lies = [Lies::InRows, Lies::InColumns, Lies::Spread, Lies::InPart, Lies::Broadcast, Lies::One];
-    let lies = prop::sample::select(lies.to_vec());
+    use OperandLayout::{Broadcast, InColumns, InPart, InRows, One, Spread};
+    let layout = prop::sample::select(vec![InRows, InColumns, Spread, InPart, Broadcast, One]);
     let size = prop_oneof![1..4usize, 1..40usize, 1..140usize];
-    ([size.clone(), size.clone(), size], [lies.clone(), lies]).prop_map(|([m, k, n], lies)| (Sizes { m, k, n }, lies))
+    let (sizes, layouts) = ([size.clone(), size.clone(), size], [layout.clone(), layout]);
+    (sizes, layouts).prop_map(|([m, k, n], layouts)| (Sizes { m, k, n }, layouts))
 }
 
 proptest! {
@@ -114,18 +115,18 @@ const LARGE: [(usize, usize, usize); 9] = [
 #[test]
 fn large_products_agree_with_the_naive_loop() {
     for (m, k, n) in LARGE {
-        for lies in [
-            [Lies::InRows, Lies::InRows],
-            [Lies::InColumns, Lies::InRows],
-            [Lies::InRows, Lies::InColumns],
-            [Lies::Spread, Lies::One],
-            [Lies::One, Lies::Spread],
-            [Lies::Broadcast, Lies::Broadcast],
+        for layouts in [
+            [OperandLayout::InRows, OperandLayout::InRows],
+            [OperandLayout::InColumns, OperandLayout::InRows],
+            [OperandLayout::InRows, OperandLayout::InColumns],
+            [OperandLayout::Spread, OperandLayout::One],
+            [OperandLayout::One, OperandLayout::Spread],
+            [OperandLayout::Broadcast, OperandLayout::Broadcast],
         ] {
-            check::<f32>((Sizes { m, k, n }, lies));
-            check::<f64>((Sizes { m, k, n }, lies));
-            check::<f16>((Sizes { m, k, n }, lies));
-            check::<bf16>((Sizes { m, k, n }, lies));
+            check::<f32>((Sizes { m, k, n }, layouts));
+            check::<f64>((Sizes { m, k, n }, layouts));
+            check::<f16>((Sizes { m, k, n }, layouts));
+            check::<bf16>((Sizes { m, k, n }, layouts));
         }
     }
 }
@@ -134,10 +135,10 @@ fn large_products_agree_with_the_naive_loop() {
 #[test]
 fn large_products_of_integers_agree_with_the_naive_loop() {
     for (m, k, n) in [(70, 400, 900), (5, 20_000, 130), (64, 784, 10)] {
-        for lies in [[Lies::InRows, Lies::InRows], [Lies::InColumns, Lies::InColumns]] {
-            check::<i64>((Sizes { m, k, n }, lies));
-            check::<i32>((Sizes { m, k, n }, lies));
-            check::<u8>((Sizes { m, k, n }, lies));
+        for layouts in [[OperandLayout::InRows; 2], [OperandLayout::InColumns; 2]] {
+            check::<i64>((Sizes { m, k, n }, layouts));
+            check::<i32>((Sizes { m, k, n }, layouts));
+            check::<u8>((Sizes { m, k, n }, layouts));
         }
     }
 }

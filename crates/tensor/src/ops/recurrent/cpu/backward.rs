@@ -5,8 +5,8 @@ use pagelock_memory::Result;
 
 use super::products::{Parts, Weight};
 use super::{
-    MAX_TASKS, WIDTH, four_mut, load, load_gates, map, pieces, plus, rows_of, some, store, tanh, task_rows, through,
-    times,
+    MAX_TASKS, WIDTH, clamped_part, load, load_gates, map, pieces, plus, rows_of, sigmoid_grad, split_gates_mut, store,
+    tanh, task_rows, times,
 };
 use crate::cpu::{Stored, vectorized_widely};
 use crate::element::Real;
@@ -44,7 +44,7 @@ struct Back<'a, R> {
     /// For a GRU: the part of the state's gradient that bypasses the product.
     direct: &'a mut [R],
     /// A buffer for products.
-    room: &'a mut [R],
+    buffer: &'a mut [R],
 }
 
 /// The backward pass. The inputs are the gradient of the result, the weight part by part, the result, what the
@@ -80,23 +80,23 @@ fn all_steps<R: Real>(
     let (states, first) = if is_lstm { (&out[all_rows * hidden..], c0) } else { (out, h0) };
     let direct_len = if op.kind == Recurrence::Gru { batch * hidden } else { 0 };
     scratch::with(direct_len + batch * hidden, |all: &mut [R]| {
-        let (direct, room) = all.split_at_mut(direct_len);
+        let (direct, buffer) = all.split_at_mut(direct_len);
         op.steps.in_order(op.reverse).rev().try_for_each(|step| {
             let (rows, start) = (step.rows, step.start);
-            let both = |of| [start, all_rows + start].mapped(|row| some(of, row * hidden, rows * hidden));
+            let both = |of| [start, all_rows + start].mapped(|row| clamped_part(of, row * hidden, rows * hidden));
             let whole = Back {
                 grad: both(grad),
-                gates: some(gates, start * width, rows * width),
-                inner: some(inner, start * hidden, rows * hidden),
+                gates: clamped_part(gates, start * width, rows * width),
+                inner: clamped_part(inner, start * hidden, rows * hidden),
                 out: both(out),
-                before: some(states, step.before.unwrap_or(0) * hidden, step.carried * hidden),
+                before: clamped_part(states, step.before.unwrap_or(0) * hidden, step.carried * hidden),
                 first: first.unwrap_or_default(),
                 of_x: rows_of(of_x, start, rows, width),
                 of_h: rows_of(of_h, start, rows, width),
                 h: &mut h[..rows * hidden],
                 c: rows_of(c, 0, rows, hidden),
                 direct: rows_of(direct, 0, rows, hidden),
-                room: &mut room[..rows * hidden],
+                buffer: &mut buffer[..rows * hidden],
             };
             let product = (step.before.is_some() || wants_h0).then_some((parts, weight));
             let of_tasks = product.filter(|(parts, _)| !parts.are_many());
@@ -106,10 +106,10 @@ fn all_steps<R: Real>(
             let Some((parts, weight)) = product.filter(|(parts, _)| parts.are_many()) else { return Ok(()) };
             let gates = if of_h.is_empty() { &*of_x } else { &*of_h };
             let gates = &gates[start * width..][..rows * width];
-            let products = parts.products_at_once(gates, weight, &mut room[..rows * hidden])?;
+            let products = parts.products_at_once(gates, weight, &mut buffer[..rows * hidden])?;
             for_each_chunk_mut(&mut h[..rows * hidden], task_rows(rows) * hidden, |i, h| {
                 let first = i * task_rows(rows);
-                products.from(first).add_to(some(direct, first * hidden, h.len()), h);
+                products.from(first).add_to(clamped_part(direct, first * hidden, h.len()), h);
             });
             Ok(())
         })
@@ -121,10 +121,10 @@ impl<'a, R: Real> Back<'a, R> {
     fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Back<'a, R>, MAX_TASKS> {
         let (mut of_x, mut of_h) = (pieces(self.of_x, rows * width), pieces(self.of_h, rows * width));
         let (mut c, mut direct) = (pieces(self.c, rows * hidden), pieces(self.direct, rows * hidden));
-        let mut room = pieces(self.room, rows * hidden);
+        let mut buffer = pieces(self.buffer, rows * hidden);
         let mut tasks = ArrayVec::new();
         for (i, h) in self.h.chunks_mut(rows * hidden).enumerate() {
-            let part = |of: &'a [R], n: usize| some(of, i * rows * n, rows * n);
+            let part = |of: &'a [R], n: usize| clamped_part(of, i * rows * n, rows * n);
             tasks.push(Back {
                 grad: self.grad.mapped(|grad| part(grad, hidden)),
                 gates: part(self.gates, width),
@@ -137,7 +137,7 @@ impl<'a, R: Real> Back<'a, R> {
                 h,
                 c: c(),
                 direct: direct(),
-                room: room(),
+                buffer: buffer(),
             });
         }
         tasks
@@ -175,7 +175,7 @@ impl<'a, R: Real> Back<'a, R> {
         );
         let Some((parts, weight)) = product else { return Ok(()) };
         let gates = if self.of_h.is_empty() { &*self.of_x } else { &*self.of_h };
-        parts.products(gates, weight, std::mem::take(&mut self.room))?.add_to(self.direct, self.h);
+        parts.products(gates, weight, std::mem::take(&mut self.buffer))?.add_to(self.direct, self.h);
         Ok(())
     }
 
@@ -201,7 +201,7 @@ impl<'a, R: Real> Back<'a, R> {
             let from = if row * n < self.before.len() { self.before } else { self.first };
             let before = from.get(of.clone());
             let (h, c) = (&self.h[of.clone()], &mut self.c[of]);
-            let (i_out, f_out, g_out, o_out) = four_mut(&mut self.of_x[row * 4 * n..][..4 * n], n);
+            let (i_out, f_out, g_out, o_out) = split_gates_mut(&mut self.of_x[row * 4 * n..][..4 * n], n);
             for at in (0..n).step_by(WIDTH) {
                 let [i, f, g, o] = load_gates(gates, [n, n], at);
                 let old_c = before.map_or([R::ZERO; WIDTH], |before| load(before, at));
@@ -212,8 +212,8 @@ impl<'a, R: Real> Back<'a, R> {
                     #[inline(always)]
                     |[grad, c, h, o, t]| grad + c + h * o * (R::ONE - t * t),
                 );
-                store(i_out, at, through(i, times(of_c, g)));
-                store(f_out, at, through(f, times(of_c, old_c)));
+                store(i_out, at, sigmoid_grad(i, times(of_c, g)));
+                store(f_out, at, sigmoid_grad(f, times(of_c, old_c)));
                 store(
                     g_out,
                     at,
@@ -223,7 +223,7 @@ impl<'a, R: Real> Back<'a, R> {
                         |[of, i, g]| of * i * (R::ONE - g * g),
                     ),
                 );
-                store(o_out, at, through(o, times(of_h, t)));
+                store(o_out, at, sigmoid_grad(o, times(of_h, t)));
                 store(c, at, times(of_c, f));
             }
         }
@@ -253,8 +253,8 @@ impl<'a, R: Real> Back<'a, R> {
                     #[inline(always)]
                     |[h, n]| h - n,
                 );
-                let of_z = through(z, times(of, change));
-                let of_r = through(r, times(of_n, load(inner, at)));
+                let of_z = sigmoid_grad(z, times(of, change));
+                let of_r = sigmoid_grad(r, times(of_n, load(inner, at)));
                 for (gate, [x, h]) in [[of_r; 2], [of_z; 2], [of_n, times(of_n, r)]].into_iter().enumerate() {
                     store(&mut of_x[gate * n..][..n], at, x);
                     store(&mut of_h[gate * n..][..n], at, h);

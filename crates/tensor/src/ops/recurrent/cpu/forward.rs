@@ -18,9 +18,9 @@ use crate::scratch;
 
 /// The part of a step that one task computes: some of the sequences.
 struct Forward<'a, R> {
-    /// The products with the state, if they were computed for all sequences at once; else `room` is a buffer for them.
+    /// The products with the state, if they were computed for all sequences at once; else `buffer` is for them.
     of_h: Option<Products<'a, R>>,
-    room: &'a mut [R],
+    buffer: &'a mut [R],
     /// a(x), and a buffer for gates, if they are saved for the gradient.
     of_x: Stored<'a, R>,
     gates: &'a mut [R],
@@ -60,7 +60,7 @@ fn all_steps<R: Real>(
     let (gates, inner) = kept.unwrap_or_default().split_at_mut_checked(rows * width).unwrap_or_default();
     scratch::with((2 * hidden + width) * batch, |all: &mut [R]| {
         let (h, all) = all.split_at_mut(batch * hidden);
-        let (c, room) = all.split_at_mut(batch * hidden);
+        let (c, buffer) = all.split_at_mut(batch * hidden);
         for (state, first) in [(&mut *h, h0), (&mut *c, c0)] {
             match first {
                 Some(first) => state.copy_from(first),
@@ -68,15 +68,15 @@ fn all_steps<R: Real>(
             }
         }
         op.steps.in_order(op.reverse).try_for_each(|Step { start, rows, .. }| {
-            let room = &mut room[..rows * width];
-            let (of_h, room) = if parts.are_many() {
-                (Some(parts.products_at_once(&h[..rows * hidden], weight, room)?), Default::default())
+            let buffer = &mut buffer[..rows * width];
+            let (of_h, buffer) = if parts.are_many() {
+                (Some(parts.products_at_once(&h[..rows * hidden], weight, buffer)?), Default::default())
             } else {
-                (None, room)
+                (None, buffer)
             };
             let whole = Forward {
                 of_h,
-                room,
+                buffer,
                 of_x: of_x.part(start * width, rows * width),
                 gates: rows_of(gates, start, rows, width),
                 inner: rows_of(inner, start, rows, hidden),
@@ -94,7 +94,7 @@ fn all_steps<R: Real>(
 impl<'a, R: Real> Forward<'a, R> {
     /// Cuts the step into tasks of `rows` sequences.
     fn cut(self, rows: usize, [hidden, width]: [usize; 2]) -> ArrayVec<Forward<'a, R>, MAX_TASKS> {
-        let mut room = pieces(self.room, rows * width);
+        let mut buffer = pieces(self.buffer, rows * width);
         let (mut gates, mut inner) = (pieces(self.gates, rows * width), pieces(self.inner, rows * hidden));
         let (mut h, mut c) = (pieces(self.h, rows * hidden), pieces(self.c, rows * hidden));
         let (mut out_h, mut out_c) = (pieces(self.out_h, rows * hidden), pieces(self.out_c, rows * hidden));
@@ -104,7 +104,7 @@ impl<'a, R: Real> Forward<'a, R> {
             let of_x = self.of_x.part(start, (rows * width).min(all - start));
             let of_h = self.of_h.map(|of_h| of_h.from(i * rows));
             let (gates, inner, h, c, out_h, out_c) = (gates(), inner(), h(), c(), out_h(), out_c());
-            tasks.push(Forward { of_h, room: room(), of_x, gates, inner, h, c, out_h, out_c });
+            tasks.push(Forward { of_h, buffer: buffer(), of_x, gates, inner, h, c, out_h, out_c });
         }
         tasks
     }
@@ -118,7 +118,7 @@ impl<'a, R: Real> Forward<'a, R> {
     ) -> Result<()> {
         let of_h = match self.of_h {
             Some(of_h) => of_h,
-            None => parts.products(self.h, weight, std::mem::take(&mut self.room))?,
+            None => parts.products(self.h, weight, std::mem::take(&mut self.buffer))?,
         };
         vectorized_widely(
             #[inline(always)]
@@ -145,7 +145,7 @@ impl<'a, R: Real> Forward<'a, R> {
     #[inline(always)]
     fn plain(&mut self, n: usize, of_h: Products<'_, R>, f: impl Fn([R; WIDTH]) -> [R; WIDTH]) {
         let units = of_h.parts.units();
-        for (row, part) in places(self.h.len() / n, of_h) {
+        for (row, part) in rows_and_parts(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let (of_x, b) = (self.of_x.part(of.start, units), of_h.of(row, part));
             let (h, out) = (&mut self.h[of.clone()], &mut self.out_h[of]);
@@ -161,7 +161,7 @@ impl<'a, R: Real> Forward<'a, R> {
     #[inline(always)]
     fn lstm(&mut self, n: usize, of_h: Products<'_, R>) {
         let units = of_h.parts.units();
-        for (row, part) in places(self.h.len() / n, of_h) {
+        for (row, part) in rows_and_parts(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let part_of = |gate: usize| (4 * row + gate) * n + part * units;
             let (b, of_x) = (of_h.of(row, part), self.of_x.from(part_of(0)));
@@ -192,7 +192,7 @@ impl<'a, R: Real> Forward<'a, R> {
     #[inline(always)]
     fn gru(&mut self, n: usize, of_h: Products<'_, R>, bias: Option<&[R]>) {
         let units = of_h.parts.units();
-        for (row, part) in places(self.h.len() / n, of_h) {
+        for (row, part) in rows_and_parts(self.h.len() / n, of_h) {
             let of = row * n + part * units..row * n + (part + 1) * units;
             let part_of = |gate: usize| (3 * row + gate) * n + part * units;
             let (b, of_x) = (of_h.of(row, part), self.of_x.from(part_of(0)));
@@ -226,6 +226,6 @@ impl<'a, R: Real> Forward<'a, R> {
 
 /// All pairs of a row and a part of products.
 #[inline(always)]
-fn places<R: Real>(rows: usize, of_h: Products<'_, R>) -> impl Iterator<Item = (usize, usize)> {
+fn rows_and_parts<R: Real>(rows: usize, of_h: Products<'_, R>) -> impl Iterator<Item = (usize, usize)> {
     (0..rows).flat_map(move |row| (0..of_h.parts.count()).map(move |part| (row, part)))
 }

@@ -34,9 +34,9 @@ fn load<T: Pod>(row: &[T], at: usize) -> [T; WIDTH] {
     match row[at..].first_chunk() {
         Some(whole) => *whole,
         None => {
-            let mut some = [T::zeroed(); WIDTH];
-            some[..row.len() - at].copy_from(&row[at..]);
-            some
+            let mut padded = [T::zeroed(); WIDTH];
+            padded[..row.len() - at].copy_from(&row[at..]);
+            padded
         }
     }
 }
@@ -77,7 +77,7 @@ fn store<R: Real>(row: &mut [R], at: usize, numbers: [R; WIDTH]) {
     }
 }
 
-/// Calls `f` with the numbers at each place, one of every array.
+/// Calls `f` with the numbers at each index, one of every array.
 #[inline(always)]
 fn map<R: Real, const N: usize>(of: [[R; WIDTH]; N], f: impl Fn([R; N]) -> R) -> [R; WIDTH] {
     let mut out = [R::ZERO; WIDTH];
@@ -146,7 +146,7 @@ fn times<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
 
 /// The gradient of a sigmoid's input, given the sigmoid `s` and its gradient.
 #[inline(always)]
-fn through<R: Real>(s: [R; WIDTH], of: [R; WIDTH]) -> [R; WIDTH] {
+fn sigmoid_grad<R: Real>(s: [R; WIDTH], of: [R; WIDTH]) -> [R; WIDTH] {
     map(
         [s, of],
         #[inline(always)]
@@ -166,14 +166,14 @@ fn rows_of<R>(of: &mut [R], start: usize, rows: usize, n: usize) -> &mut [R] {
 }
 
 /// At most `len` numbers from `start` on, as many as there are.
-fn some<R>(of: &[R], start: usize, len: usize) -> &[R] {
+fn clamped_part<R>(of: &[R], start: usize, len: usize) -> &[R] {
     let start = start.min(of.len());
     &of[start..(start + len).min(of.len())]
 }
 
 /// The four gates of a row.
 #[inline(always)]
-fn four_mut<R>(row: &mut [R], n: usize) -> (&mut [R], &mut [R], &mut [R], &mut [R]) {
+fn split_gates_mut<R>(row: &mut [R], n: usize) -> (&mut [R], &mut [R], &mut [R], &mut [R]) {
     let (a, b) = row.split_at_mut(2 * n);
     let ((i, f), (g, o)) = (a.split_at_mut(n), b.split_at_mut(n));
     (i, f, g, o)

@@ -8,7 +8,7 @@ use super::{MIN_ROWS, WIDTH};
 use crate::cpu::Stored;
 use crate::cpu::math::half::Half;
 use crate::element::Real;
-use crate::error::Result as Made;
+use crate::error::Result as TensorResult;
 use crate::inlined::{Slice, zip};
 use crate::lanes::StridedRows;
 use crate::ops::{Packed, gemm};
@@ -73,20 +73,20 @@ impl Parts {
 
     /// The weight `[gates · hidden, inner]` of a product with the state, part by part: `[parts, inner, gates, units]`,
     /// or `[parts, gates, units, inner]` for products in `bf16`.
-    pub(in crate::ops::recurrent) fn of_state(&self, weight: &Tensor) -> Made<Tensor> {
+    pub(in crate::ops::recurrent) fn of_state(&self, weight: &Tensor) -> TensorResult<Tensor> {
         let Parts { inner, gates, units, count, .. } = *self;
         let weight = self.factor(weight)?.reshape([gates, count, units, inner])?;
         if self.is_bf16 { weight.transpose(0, 1)?.contiguous() } else { weight.permute([1, 3, 0, 2])?.contiguous() }
     }
 
     /// The weight `[inner, hidden]` of a product with gradients of gates, part by part: `[parts, inner, units]`.
-    pub(in crate::ops::recurrent) fn of_gates(&self, weight: &Tensor) -> Made<Tensor> {
+    pub(in crate::ops::recurrent) fn of_gates(&self, weight: &Tensor) -> TensorResult<Tensor> {
         let Parts { inner, units, count, .. } = *self;
         self.factor(weight)?.reshape([inner, count, units])?.transpose(0, 1)?.contiguous()
     }
 
     /// A weight in the precision of products.
-    fn factor(&self, weight: &Tensor) -> Made<Tensor> {
+    fn factor(&self, weight: &Tensor) -> TensorResult<Tensor> {
         if self.is_bf16 { Ok(weight.clone()) } else { weight.to_dtype(weight.dtype().computing()) }
     }
 
@@ -101,7 +101,7 @@ impl Parts {
         }
         let sizes @ [inner, columns] = [self.inner, self.columns()];
         let strides = if self.is_of_state { [1, inner] } else { [columns, 1] };
-        scratch::with(self.count * Packed::room(sizes), |pairs| {
+        scratch::with(self.count * Packed::packed_len(sizes), |pairs| {
             body(Weight::Packed(Packed::new(sizes, weight.halves(), strides, pairs)))
         })
     }
@@ -134,19 +134,19 @@ impl Parts {
         (2..=MAX_PIECES).contains(&self.count)
     }
 
-    /// Multiplies rows, `[rows, inner]`, by the weight, part by part. `room` has the size of all products.
+    /// Multiplies rows, `[rows, inner]`, by the weight, part by part. `buffer` has the size of all products.
     pub(super) fn products<'a, R: Real>(
         &self,
         left: &[R],
         weight: Weight<'_, R>,
-        room: &'a mut [R],
+        buffer: &'a mut [R],
     ) -> Result<Products<'a, R>> {
         let rows = left.len() / self.inner;
         self.with_left(left, |left| {
-            let mut parts = room.chunks_mut((rows * self.columns()).max(1)).enumerate();
+            let mut parts = buffer.chunks_mut((rows * self.columns()).max(1)).enumerate();
             parts.try_for_each(|(part, sums)| self.product(left, (weight, part), sums))
         })?;
-        Ok(Products { parts: *self, first: 0, rows, numbers: room })
+        Ok(Products { parts: *self, first: 0, rows, numbers: buffer })
     }
 
     /// [`products`](Self::products) on all threads.
@@ -154,14 +154,14 @@ impl Parts {
         &self,
         left: &[R],
         weight: Weight<'_, R>,
-        room: &'a mut [R],
+        buffer: &'a mut [R],
     ) -> Result<Products<'a, R>> {
         let (inner, columns, rows) = (self.inner, self.columns(), left.len() / self.inner);
         let groups = (MAX_PIECES / self.count).min(rows.div_ceil(ROWS)).max(1);
         let of_group = rows.div_ceil(groups);
         self.with_left(left, |left| {
             let mut pieces = ArrayVec::<_, MAX_PIECES>::new();
-            for (part, sums) in room.chunks_mut((rows * columns).max(1)).enumerate() {
+            for (part, sums) in buffer.chunks_mut((rows * columns).max(1)).enumerate() {
                 let groups = sums.chunks_mut(of_group * columns).enumerate();
                 pieces.extend(groups.map(|(group, sums)| {
                     let left = left.part(group * of_group * inner, sums.len() / columns * inner);
@@ -173,7 +173,7 @@ impl Parts {
                 self.product(*left, (weight, *part), sums)
             })
         })?;
-        Ok(Products { parts: *self, first: 0, rows, numbers: room })
+        Ok(Products { parts: *self, first: 0, rows, numbers: buffer })
     }
 
     /// The product of rows with one part.
@@ -261,7 +261,7 @@ mod tests {
         let left: Vec<T::C> = (0..ROWS * HIDDEN).map(|i| T::C::from_f64(number(i + 5))).collect();
         let mut found = Vec::new();
         let width = GATES * HIDDEN;
-        let room = &mut vec![T::C::ZERO; ROWS * width];
+        let buffer = &mut vec![T::C::ZERO; ROWS * width];
         let (halves, numbers): (Vec<T>, Vec<T::C>) = match parts.is_bf16 {
             true => (weight.to_vec().unwrap(), Vec::new()),
             false => (Vec::new(), weight.to_vec().unwrap()),
@@ -270,7 +270,7 @@ mod tests {
         parts
             .with_weight(weight, |weight| {
                 for left in left.chunks(group * HIDDEN) {
-                    let products = parts.products(left, weight, &mut room[..left.len() * GATES])?;
+                    let products = parts.products(left, weight, &mut buffer[..left.len() * GATES])?;
                     for row in 0..left.len() / HIDDEN {
                         let of_gate = |gate: usize| (0..count).map(move |part| (gate, part));
                         for (gate, part) in (0..GATES).flat_map(of_gate) {

@@ -58,7 +58,7 @@ impl<R: Lanes, const LEN: usize> WithSimd for Fixed<'_, R, LEN> {
         let mut at = 0;
         macro_rules! while_there_are {
             ($($n:literal)+) => { $(
-                if Together::<S, LEN, $n>::FIT {
+                if RunsAtOnce::<S, LEN, $n>::FIT {
                     while n - at >= $n {
                         at += self.runs::<S, $n>(simd, at);
                     }
@@ -71,9 +71,9 @@ impl<R: Lanes, const LEN: usize> WithSimd for Fixed<'_, R, LEN> {
 
 /// Whether the sums of `N` runs of `LEN` taps and their operands fit in the registers. It is a constant, so that
 /// loops that do not fit are not compiled.
-struct Together<S, const LEN: usize, const N: usize>(PhantomData<S>);
+struct RunsAtOnce<S, const LEN: usize, const N: usize>(PhantomData<S>);
 
-impl<S: Simd, const LEN: usize, const N: usize> Together<S, LEN, N> {
+impl<S: Simd, const LEN: usize, const N: usize> RunsAtOnce<S, LEN, N> {
     const FIT: bool = N == 1 || N <= if Registers::<S>::ARE_MANY { 26 / LEN } else { 13 / LEN };
 }
 

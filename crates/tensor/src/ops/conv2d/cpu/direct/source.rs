@@ -16,7 +16,7 @@ pub(in super::super) struct Source {
     pub(in super::super) channels: usize,
     groups: usize,
     /// Whether pixels are read from the images themselves, since there is no padding.
-    in_place: bool,
+    reads_images: bool,
     /// Where copies begin, so that rows of pixels are aligned to vectors if the pitch is a multiple of a vector.
     shift: usize,
     /// Target rows (of a target phase) for which a block has the source.
@@ -50,7 +50,7 @@ impl Source {
                 columns,
                 channels,
                 groups,
-                in_place: true,
+                reads_images: true,
                 shift: 0,
                 block_rows,
                 pitch,
@@ -69,7 +69,7 @@ impl Source {
         let block_rows = all_rows.div_ceil(blocks);
         let plane_len = rows.entries(block_rows) * pitch;
         let image_len = channels * plane_len;
-        Source { rows, columns, channels, groups, in_place: false, shift, block_rows, pitch, plane_len, image_len }
+        Source { rows, columns, channels, groups, reads_images: false, shift, block_rows, pitch, plane_len, image_len }
     }
 
     /// Whether a block has all rows of an image.
@@ -78,8 +78,8 @@ impl Source {
     }
 
     /// The length of the scratch for copies of `n_images` images.
-    pub(in super::super) fn room<R: Lanes, S: Simd>(&self, n_images: usize) -> usize {
-        if self.in_place { 0 } else { n_images * self.image_len + 2 * R::lanes::<S>() }
+    pub(in super::super) fn scratch_len<R: Lanes, S: Simd>(&self, n_images: usize) -> usize {
+        if self.reads_images { 0 } else { n_images * self.image_len + 2 * R::lanes::<S>() }
     }
 
     /// The distance from a target's entry to that of the target in the next row.
@@ -97,7 +97,7 @@ impl Source {
     ) -> &'a [R] {
         let plane = self.rows.source_size * self.columns.source_size;
         let first = (part.image * self.groups + part.group) * self.channels * plane;
-        if self.in_place {
+        if self.reads_images {
             return &pixels[first + part.first_row * self.row_len()..];
         }
         let copies = &mut copies[self.shift..];
@@ -230,19 +230,19 @@ impl<R: Lanes> Planes<'_, R> {
     fn copy_narrow<S: Simd>(self, simd: S, pieces: &Pieces<R::Vector<S>>) {
         let Planes { from, to, n, distances, n_rows, row_distances } = self;
         let (lanes, mask) = (R::lanes::<S>(), pieces.mask);
-        let (mut start, mut place) = (pieces.from, 0);
+        let (mut start, mut to_start) = (pieces.from, 0);
         for _ in 0..n {
             for _ in 0..n_rows {
                 let vector = match from.get(start..start + lanes) {
                     Some(pixels) => R::keep(simd, R::vectors::<S>(pixels)[0], mask),
                     None => R::load(simd, &from[start..start + pieces.last]),
                 };
-                R::vectors_mut::<S>(&mut to[place..place + lanes])[0] = vector;
+                R::vectors_mut::<S>(&mut to[to_start..to_start + lanes])[0] = vector;
                 start += row_distances.0;
-                place += row_distances.1;
+                to_start += row_distances.1;
             }
             start += distances.0 - n_rows * row_distances.0;
-            place += distances.1 - n_rows * row_distances.1;
+            to_start += distances.1 - n_rows * row_distances.1;
         }
     }
 }

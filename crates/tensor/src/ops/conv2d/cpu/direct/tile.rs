@@ -172,8 +172,8 @@ impl<R: Lanes, const STEP: usize, const V: usize, const ROWS: usize, const COLUM
 #[inline(always)]
 fn each<'a, T, U: Copy, const N: usize>(items: &'a [T], f: impl Fn(&'a T) -> U) -> [U; N] {
     let mut all = [f(&items[0]); N];
-    for (made, item) in zip(&mut all[..], items) {
-        *made = f(item);
+    for (to, item) in zip(&mut all[..], items) {
+        *to = f(item);
     }
     all
 }

@@ -78,15 +78,15 @@ impl<'a> WeightGrad<'a> {
         let lanes = self.lanes;
         let vectors_len = self.pass.groups * self.n_vectors() * self.n_sums() * lanes;
         scratch::with(self.n_taps() / self.run_len, |runs: &mut [usize]| {
-            self.place_runs(runs);
-            scratch::with(self.layout.room::<R, S>(self.images), |block: &mut [R]| {
-                scratch::with(self.images * self.block_pixels() * lanes + lanes * lanes, |room: &mut [R]| {
+            self.find_runs(runs);
+            scratch::with(self.layout.scratch_len::<R, S>(self.images), |block: &mut [R]| {
+                scratch::with(self.images * self.block_pixels() * lanes + lanes * lanes, |gradients: &mut [R]| {
                     scratch::with(vectors_len + lanes * lanes, |vectors: &mut [R]| {
                         block.set_to(R::ZERO);
                         vectors.set_to(R::ZERO);
                         for part in self.parts(images) {
                             let source = self.layout.read(simd, x, part, block);
-                            self.part(simd, part, (source, runs), gradient, (room, vectors));
+                            self.part(simd, part, (source, runs), gradient, (gradients, vectors));
                         }
                         self.write(simd, vectors, sums);
                         Ok(())
@@ -97,7 +97,7 @@ impl<'a> WeightGrad<'a> {
     }
 
     /// The offset of each run from the entry of a target.
-    fn place_runs(&self, runs: &mut [usize]) {
+    fn find_runs(&self, runs: &mut [usize]) {
         let mut run = runs.iter_mut();
         for channel in 0..self.pass.source_channels {
             for y in self.pass.rows.taps(0) {
