@@ -205,7 +205,7 @@ macro_rules! unary { ($name:ident) => { impl Tensor { pub fn $name(&self) {} } }
 unary! { sine = Sine, |x| x.sin(), last }
 other! { thing }
 ";
-        let makers = BTreeSet::from_iter(makers(source));
+        let makers = makers(macros(source));
         let found = names(source, &makers);
         for name in ["Sgd", "Mode", "Reflect", "Module", "train", "momentum", "sine"] {
             assert!(found.contains(name), "{name} is missing in {found:?}");

@@ -49,8 +49,7 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
         }))
     }
 
-    /// A range of a file's bytes. They are read directly into staging buffers, so that even a large range needs no
-    /// other host memory.
+    /// A range of a file's bytes. They are read directly into staging buffers and need no other host memory.
     ///
     /// # Errors
     /// [`Error::Range`] if the range ends before it begins.
@@ -121,7 +120,6 @@ impl<'a> SourceBytes<'a> {
         }
     }
 
-    /// The page-locked buffer, if the range covers all of it.
     fn whole(&self) -> Option<&'a HostBuffer> {
         match self {
             SourceBytes::PageLocked(buffer, range) if range.len() == buffer.len_bytes() && !range.is_empty() => {
@@ -423,8 +421,7 @@ impl Stream {
     }
 }
 
-/// How many of the first sources are packed into one block. A source that is longer than a block gets a block of its
-/// own.
+/// How many of the first sources are packed into one block. A source that is longer than a block gets its own.
 fn packed_count(sources: &[HostSource<'_>]) -> usize {
     let mut end = 0_usize;
     let fits = |source: &&HostSource<'_>| {
@@ -442,8 +439,7 @@ fn neighbor_count(sources: &[HostSource<'_>]) -> usize {
     1 + sources.windows(2).take_while(|pair| follows(pair)).count()
 }
 
-/// The ranges of neighboring sources relative to the start of the first, and the length of all of them with their
-/// gaps.
+/// The ranges of neighboring sources relative to the start of the first, and the length of all with their gaps.
 fn neighbor_ranges(sources: &[HostSource<'_>]) -> (Vec<Range<usize>>, usize) {
     let start = |source: &HostSource<'_>| source.bytes.whole().map_or(0, |buffer| buffer.as_ptr().addr().get());
     let range = |source: &HostSource<'_>| {
@@ -463,8 +459,7 @@ fn start_of(source: &SourceBytes<'_>, plan: &mut Plan) -> Result<Start> {
     })
 }
 
-/// An error unless both lengths are equal. The error counts elements if both are whole numbers of elements, else
-/// bytes.
+/// An error unless both lengths are equal. It counts elements if both are whole numbers of elements, else bytes.
 fn check_len_bytes<T: DeviceCopy>(source_bytes: usize, target_bytes: usize) -> Result<()> {
     let unit = size_of::<T>();
     let are_whole = source_bytes.is_multiple_of(unit) && target_bytes.is_multiple_of(unit);

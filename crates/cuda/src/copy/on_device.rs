@@ -10,8 +10,7 @@ use crate::{
 };
 
 impl Stream {
-    /// Copies memory of this stream's device that belongs to no buffer, such as memory of another library, to
-    /// `target`.
+    /// Copies memory of this stream's device that no buffer owns, such as memory of another library, to `target`.
     ///
     /// # Errors
     /// As [`copy`](Self::copy).

@@ -1,8 +1,7 @@
 //! Copies of page-locked [`HostBuffer`]s. A buffer knows which copies still use it, and waits for them before it is
 //! read, written or dropped.
 //!
-//! Use them for memory that is shared or read at an unknown time: the first read of a downloaded tensor waits for its
-//! copy.
+//! Use them for memory that is shared or read at an unknown time: the first read of a download waits for its copy.
 
 use std::{
     ops::Range,
@@ -24,7 +23,6 @@ use crate::{
     stream::{Stream, StreamCore, Unqueued},
 };
 
-/// A copy to a device. The range is as long as the target.
 pub(super) struct PageLockedUpload<'a> {
     pub(super) buffer: &'a HostBuffer,
     pub(super) range: Range<usize>,
@@ -112,7 +110,6 @@ impl PageLockedUpload<'_> {
         Run { host, device: self.target.address(), len_bytes: self.range.len() }
     }
 
-    /// Whether one copy can move both.
     fn can_join(&self, next: &Self) -> bool {
         let is_whole = |copy: &Self| copy.range.len() == copy.buffer.len_bytes();
         is_whole(self)
@@ -127,7 +124,6 @@ impl PageLockedDownload<'_> {
         Run { host, device: copy.source.address(), len_bytes: copy.source.len() }
     }
 
-    /// Whether one copy can move both.
     fn can_join(&self, next: &Self) -> bool {
         self.source.is_followed_by(&next.source)
             && have_equal_distance([self.buffer, next.buffer], [self.source.address(), next.source.address()])
@@ -159,7 +155,6 @@ fn runs(copies: impl Iterator<Item = Run>, can_join: impl Fn(usize) -> bool) -> 
     runs
 }
 
-/// The end of a copy, before which a buffer must not be used.
 struct Fence {
     recorded: Option<Arc<Recorded>>, // none if the driver cannot say when the copy ends
     lost: AtomicBool,                // Release: set after a wait that failed
@@ -227,8 +222,7 @@ impl Completion for Fence {
         };
         let (stream, len_bytes) = (recorded.stream(), block.len_bytes());
         let Some(max_bytes) = MAX_DROPPED_BYTES.checked_sub(len_bytes) else { return Err(block) };
-        // A new event, behind all work that was queued since the copy: the copy's own event is shared with other
-        // buffers.
+        // A new event, behind all work queued since the copy: other buffers share the copy's own event.
         let Ok(event) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
         stream.device().core().release_finished_buffers_too();
         let dropped = stream.device().core().dropped();
@@ -246,7 +240,6 @@ impl Completion for Fence {
 /// buffer again while its bytes are still in a processor's caches, from which the device reads at half the speed.
 const MAX_DROPPED_BYTES: usize = 48 << 20;
 
-/// A host buffer that was dropped without waiting.
 struct DroppedBuffer(Abandoned);
 
 impl DeferredDrop for DroppedBuffer {

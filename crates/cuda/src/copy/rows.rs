@@ -40,7 +40,6 @@ impl RowLayout {
         Self { rows, width, stride: width }
     }
 
-    /// An error unless the rows fit in `len` elements without overlap.
     fn check(self, len: usize) -> Result<()> {
         let Self { rows, width, stride } = self;
         let needed = if rows == 0 { 0 } else { stride.saturating_mul(rows - 1).saturating_add(width) };
@@ -48,8 +47,7 @@ impl RowLayout {
         if fits { Ok(()) } else { Err(Error::Rows { rows, width, stride, needed, len }) }
     }
 
-    /// An error unless both layouts have the same shape, these rows fit in `source_len` elements, and `target` fits
-    /// in `target_len` elements.
+    /// An error unless the shapes are equal, and these rows and `target` fit in `source_len` and `target_len` elements.
     pub(super) fn check_against(self, source_len: usize, target: RowLayout, target_len: usize) -> Result<()> {
         self.check(source_len)?;
         target.check(target_len)?;

@@ -171,8 +171,7 @@ impl<'env> Scope<'_, 'env> {
     }
 }
 
-/// Waits for the scope's copies when it is dropped. It lives in the frame of [`Stream::scope`], so user code cannot
-/// forget it.
+/// Waits for the scope's copies when dropped. It lives in the frame of [`Stream::scope`]: no user code can forget it.
 struct WaitsAtEnd<'a> {
     stream: &'a Stream,
     copied: &'a Cell<bool>,

@@ -70,7 +70,6 @@ enum Threads {
 }
 
 impl<'a> AnyBatches<'a> {
-    /// Starts the next epoch of a loader.
     pub(super) fn start(core: &'a Core) -> Opaque<'a, Self> {
         let mut progress = core.progress();
         let start = progress.start;
@@ -111,7 +110,6 @@ impl<'a> AnyBatches<'a> {
         Ok(())
     }
 
-    /// The next batch, made here or by a worker.
     fn load(&mut self) -> Option<PositionedOutcome> {
         let recipe = &self.core.recipe;
         let (positions, readers, maker) = match &mut self.threads {
@@ -148,7 +146,6 @@ impl<'a> AnyBatches<'a> {
         Some(batch.map(|batch| self.batch = batch))
     }
 
-    /// Makes `self.batch` the next batch.
     fn next_on_host(&mut self) -> Option<Result<()>> {
         if let Some(error) = self.refusal.take() {
             return Some(Err(error));

@@ -18,7 +18,6 @@ use crate::panics::lock;
 use crate::state::LoaderState;
 use crate::{Error, Result};
 
-/// See the head of the file.
 pub(super) struct Core {
     pub(super) recipe: Recipe,
     identity: OnceLock<(String, String)>, // the order and the dataset, as states name them
@@ -35,15 +34,12 @@ pub(super) struct Progress {
     /// The position of the loop that was started last.
     pub(super) next: Position,
     pub(super) report: LoaderReport,
-    /// The latest samples that were left out.
     pub(super) skipped: VecDeque<Skipped>,
 }
 
-/// How many of the samples that were left out are remembered.
 const KEPT_SKIPPED: usize = 1_000;
 
 impl Progress {
-    /// Adds the report and the skipped samples of a batch.
     pub(super) fn add(&mut self, outcome: &mut Outcome) {
         self.report.add(outcome);
         self.skipped.extend(outcome.skipped.drain(..));
@@ -91,7 +87,6 @@ impl Core {
         lock(&self.progress)
     }
 
-    /// Makes the next loop start at `position`.
     pub(super) fn go_to(&self, position: Position) {
         let mut progress = self.progress();
         (progress.start, progress.next) = (position, position);
@@ -187,7 +182,6 @@ impl Core {
         }
     }
 
-    /// Whether batches are made in page-locked memory.
     pub(super) fn makes_pinned(&self) -> bool {
         self.recipe.n_pinned_steps > 0
     }

@@ -40,7 +40,6 @@ pub(super) struct Recipe {
 pub(super) struct Readers(Vec<Mutex<ShardReader>>);
 
 impl Recipe {
-    /// Readers for an epoch from `start` on.
     pub(super) fn readers(&self, start: Position, n_turns: usize) -> Readers {
         let Some(share) = self.order.share() else { return Readers::default() };
         let reader = |turn| {
@@ -108,18 +107,15 @@ impl SampleProgress {
         self.sample.store(sample.map_or(0, |index| index.saturating_add(1)), Relaxed);
     }
 
-    /// The first sample of the batch that is being made.
     pub(super) fn first(&self) -> Option<usize> {
         self.first.load(Relaxed).checked_sub(1)
     }
 
-    /// The sample that is being fetched.
     pub(super) fn sample(&self) -> Option<usize> {
         self.sample.load(Relaxed).checked_sub(1)
     }
 }
 
-/// Which batch is to be made.
 pub(super) struct Request<'a> {
     pub(super) epoch: u64,
     pub(super) order: &'a Order,
@@ -131,7 +127,6 @@ pub(super) struct Request<'a> {
     pub(super) refusal: Option<Error>,
 }
 
-/// Reads one shard in one epoch.
 pub(super) struct ShardReader {
     shard: usize,
     next: u64, // sample
@@ -161,7 +156,6 @@ impl Drop for ShardReader {
     }
 }
 
-/// See the head of the file.
 #[derive(Default)]
 pub(super) struct Maker {
     worker: Option<usize>, // none: the calling thread
@@ -180,7 +174,6 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    /// For a worker, or for the calling thread.
     pub(super) fn new(worker: Option<&Worker>, pinned: Option<Arc<PinnedAllocator>>, skips: bool) -> Self {
         let (worker, progress) = worker.map_or((None, Arc::default()), |it| (Some(it.number), it.progress.clone()));
         Self { worker, progress, pinned, skips, ..Self::default() }
@@ -336,13 +329,11 @@ impl Maker {
         Err(Error::AllSkipped { n_samples, index, shard, worker, error: last.error.clone() })
     }
 
-    /// The samples of a batch without those that were left out.
     fn not_skipped(&self, indices: &[usize]) -> Vec<usize> {
         let was_fetched = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
         indices.iter().copied().filter(was_fetched).collect()
     }
 
-    /// Makes a batch of the samples that were fetched.
     pub(super) fn collate(&mut self, collate: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         match self.gather_error.take().filter(|_| !self.skips) {
             Some(error) => Err(error),
@@ -359,7 +350,6 @@ impl Maker {
         }
     }
 
-    /// Applies a function to a batch.
     pub(super) fn map(&mut self, f: &mut dyn FnMut() -> Result<()>) -> Result<()> {
         self.time(|report| &mut report.map, f)
     }

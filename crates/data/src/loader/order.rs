@@ -42,12 +42,10 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// The shard that has turn `turn`.
     pub(super) fn shard_at(&self, turn: usize) -> usize {
         self.rank + turn * self.world_size
     }
 
-    /// How many of `n_shards` are read.
     pub(super) fn n_read(&self, n_shards: usize) -> usize {
         n_shards.saturating_sub(self.rank).div_ceil(self.world_size)
     }
@@ -62,7 +60,6 @@ impl Order {
         }
     }
 
-    /// The batches of a sampler's indices.
     pub(super) fn batches(&self, sampler: &Arc<dyn Sampler>) -> BatchSampler<Arc<dyn Sampler>> {
         BatchSampler::new(sampler.clone(), self.batch_size).drop_last(self.drop_last)
     }
@@ -164,7 +161,6 @@ impl Positions {
         Some(position)
     }
 
-    /// The shard at `turn` has no more batches.
     pub(super) fn end_shard(&mut self, turn: usize) {
         if self.is_live.get(turn) == Some(&true) {
             self.is_live[turn] = false;

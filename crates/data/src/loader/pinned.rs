@@ -121,7 +121,6 @@ impl Block {
         self.parts.reverse();
     }
 
-    /// Ends a batch. Its lengths are the expected ones for the next.
     fn end(&mut self) {
         self.parts.clear();
         if !self.taken.is_empty() {

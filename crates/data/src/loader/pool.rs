@@ -44,7 +44,6 @@ use crate::{Error, Result};
 /// How long dropping the pool waits for workers. One that is still in the middle of a sample then ends on its own.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// See the head of the file.
 pub(super) struct WorkerPool {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>, // by worker
@@ -103,7 +102,6 @@ struct Finished {
     reserved: Option<Reservation>, // held until the program takes the batch
 }
 
-/// A batch for a worker to make.
 struct Job {
     position: Position,
     readers: Arc<Readers>,
@@ -122,7 +120,6 @@ pub(super) struct Worker {
 pub(super) type PositionedOutcome = (Outcome, Option<Position>);
 
 impl WorkerPool {
-    /// Starts the workers, which wait for an epoch.
     pub(super) fn new(recipe: Recipe, n_workers: usize, memory: Option<PinnedPool>) -> Result<Self> {
         let (state, ready, work) = (Mutex::default(), Condvar::new(), Condvar::new());
         let shared = Arc::new(Shared { recipe, n_workers, memory, state, ready, work });
@@ -161,7 +158,6 @@ impl WorkerPool {
         Ok(thread)
     }
 
-    /// Starts an epoch with the batches at `positions`.
     pub(super) fn begin(&self, positions: Positions, readers: Readers) {
         let mut state = lock(&self.shared.state);
         debug_assert!(state.entries.is_empty(), "an epoch begins after the one before has ended");
@@ -265,7 +261,6 @@ impl Drop for WorkerPool {
 }
 
 impl State {
-    /// The first entry, if it is ready.
     fn pop_ready(&mut self) -> Option<(Position, Finished)> {
         if !matches!(self.entries.front()?.state, EntryState::Ready(_)) {
             return None;
@@ -298,7 +293,6 @@ impl State {
         }
     }
 
-    /// How many entries are ready or being made.
     fn in_memory(&self) -> usize {
         self.entries.len() - self.n_pending
     }
@@ -324,7 +318,6 @@ impl State {
 }
 
 impl Shared {
-    /// The loop of a worker.
     fn work(self: &Arc<Self>, worker: &Worker) -> Result<()> {
         let (init, number) = (&self.recipe.settings.init, worker.number);
         let done = Error::catch(Some(number), None, None, || init.as_ref().map_or(Ok(()), |init| init(number)));
@@ -354,7 +347,6 @@ impl Shared {
         Ok(())
     }
 
-    /// Notes that a worker has ended.
     fn end(&self, worker: &Worker, ended: Result<()>) {
         let mut state = lock(&self.state);
         if let Err(error) = ended {
@@ -410,7 +402,6 @@ impl Shared {
         state
     }
 
-    /// The index of an entry for a worker to make.
     fn pick(&self, state: &mut State, worker: usize) -> Option<usize> {
         if state.is_reserving || state.is_starving || state.n_starting > 0 {
             return None;
@@ -425,7 +416,6 @@ impl Shared {
         state.pick(self.window(), has_budget, may_make)
     }
 
-    /// How many batches may be ahead of the program.
     fn window(&self) -> usize {
         self.n_workers.saturating_mul(self.recipe.settings.prefetch_factor()).max(1)
     }

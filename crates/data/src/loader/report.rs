@@ -88,7 +88,6 @@ impl fmt::Display for Skipped {
     }
 }
 
-/// The outcome of a batch, and what it took to make it.
 pub(super) struct Outcome {
     pub(super) result: Result<bool>, // false: its shard has no more
     pub(super) report: LoaderReport, // of this batch alone
@@ -102,7 +101,6 @@ impl Outcome {
 }
 
 impl LoaderReport {
-    /// Adds a batch.
     pub(super) fn add(&mut self, Outcome { result, report: batch, skipped }: &Outcome) {
         self.batches += 1;
         self.errors += u64::from(result.is_err());
@@ -123,7 +121,6 @@ impl LoaderReport {
         self.fetch + self.collate + self.map + self.pin
     }
 
-    /// Whether the program hardly ever waits.
     fn keeps_up(&self) -> bool {
         self.program_waited * 20 <= self.program_waited + self.program_worked
     }

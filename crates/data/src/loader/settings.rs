@@ -14,7 +14,6 @@ use crate::Result;
 use crate::error::check_most;
 use crate::pin::PinMemory;
 
-/// The most workers, each of which is a thread.
 const MAX_WORKERS: usize = 1_024;
 /// The most batches that are ahead of the program, for each worker.
 pub(super) const MAX_AHEAD: usize = 1 << 16;

@@ -52,7 +52,6 @@ impl AnyBatch {
     }
 }
 
-/// See the head of the file.
 pub(super) trait BatchSource: Send + Sync + 'static {
     /// How many samples there are, or how many shards.
     fn len(&self) -> usize;
@@ -153,10 +152,8 @@ where
     }
 }
 
-/// See the head of the file.
 pub(super) type Step = dyn Fn(&mut AnyBatch, &mut Maker) -> Result<()> + Send + Sync;
 
-/// Applies a function to a batch.
 pub(super) fn map<A: Send + 'static, B: Send + 'static>(
     f: impl Fn(A) -> Result<B> + Send + Sync + 'static,
 ) -> Arc<Step> {

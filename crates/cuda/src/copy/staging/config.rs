@@ -30,8 +30,7 @@ use crate::{
 pub struct StagingConfig {
     /// The most page-locked memory of all slots, but at least two slots.
     pub ring: ByteSize,
-    /// The size of a slot. The device copies at most that much at once, so it bounds how long a small copy waits for
-    /// a large one.
+    /// The size of a slot. It bounds how long a small copy waits for a large one: the device copies slot by slot.
     pub slot: ByteSize,
     /// The number of helper threads; the caller copies too. At most nine of them fill slots for uploads from memory,
     /// since more slow each other down.
@@ -58,7 +57,6 @@ impl Default for StagingConfig {
 }
 
 impl StagingConfig {
-    /// The same configuration, with each value lowered to its maximum.
     fn within_bounds(self) -> Self {
         let (ring, slot) = (self.ring.min(MAX_RING), self.slot.min(ByteSize(MAX_RING.0 / 2)));
         Self { ring, slot, threads: self.threads.min(MAX_THREADS) }
@@ -107,8 +105,7 @@ impl DeviceStaging {
 }
 
 impl Device {
-    /// The configuration of staged copies: the one that was [set](Self::set_staging), or the default for this
-    /// machine.
+    /// The configuration of staged copies: the one that was [set](Self::set_staging), or this machine's default.
     pub fn staging(&self) -> StagingConfig {
         lock(&self.core().staging().0).config.unwrap_or_default()
     }

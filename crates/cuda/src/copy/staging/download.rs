@@ -94,7 +94,6 @@ impl<'a> Download<'a> {
         ahead.len() > 1 && ahead.iter().map(|piece| piece.len_bytes).sum::<usize>() >= AHEAD_BYTES
     }
 
-    /// Begins the next piece in this slot, with none of its bytes queued.
     fn start(&self, slot: Slot) -> (InUse<Slot>, usize) {
         (InUse::new(slot, self.job().pieces()[self.queued].len_bytes), 0)
     }

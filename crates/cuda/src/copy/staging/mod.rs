@@ -1,5 +1,4 @@
-//! Staged copies: ordinary (pageable) memory moves at the full bandwidth of the bus through a small ring of staging
-//! buffers.
+//! Staged copies: pageable memory moves at the full bandwidth of the bus through a small ring of staging buffers.
 //!
 //! A device copies directly only from and to page-locked memory. So threads copy ordinary memory to page-locked
 //! staging buffers, called slots, while the device copies from other slots. Downloads work in the opposite direction.
@@ -55,7 +54,6 @@ const MIN_GRANULE: usize = 16 << 10; // small enough that threads share even the
 const MIN_UPLOAD_PIECE: usize = 4 << 20; // of a piece; the device begins before the first piece is filled (`upload.rs`)
 const MIN_DOWNLOAD_PIECE: usize = 512 << 10; // of a piece; threads begin when the device has copied the first one
 
-/// A device's slots and threads.
 pub(crate) struct Staging {
     large: Ring,
     small: Ring, // a thirty-second of the memory, for copies of up to `SMALL_BYTES`
@@ -66,7 +64,6 @@ pub(crate) struct Staging {
 }
 
 impl Staging {
-    /// The staging of the stream's device.
     pub(super) fn of(stream: &Stream) -> Arc<Self> {
         stream.device().core().staging().get()
     }
@@ -93,8 +90,7 @@ impl Staging {
     }
 
     /// An empty plan for a copy of `len_bytes`. Short copies have short pieces, so that the work of threads and
-    /// device overlaps. The pieces of long copies fill whole slots, because each copy costs the device some
-    /// microseconds.
+    /// device overlaps. The pieces of long copies fill whole slots: each copy costs the device some microseconds.
     pub(super) fn plan(&self, direction: Direction, len_bytes: usize) -> Plan {
         let min_piece_bytes = if direction == Direction::ToSlots { MIN_UPLOAD_PIECE } else { MIN_DOWNLOAD_PIECE };
         let piece_bytes = (len_bytes / 8).max(min_piece_bytes).next_multiple_of(self.granule_bytes);

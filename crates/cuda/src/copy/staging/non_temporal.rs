@@ -16,8 +16,7 @@ pub(super) enum Stores {
     NonTemporal,
 }
 
-/// Copies bytes. They are visible to devices and other threads only after this thread has called [`finish`] and
-/// synchronized with them.
+/// Copies bytes. Devices and other threads see them after this thread has called [`finish`] and synchronized.
 ///
 /// # Safety
 /// As [`ptr::copy_nonoverlapping`].

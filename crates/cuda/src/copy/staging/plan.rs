@@ -7,8 +7,7 @@
 //!   device runs    aaaaaa  aaaaaaaa   bb.cccc       dd     bytes of a piece that are contiguous on the device
 //! ```
 //! Threads copy host runs, the device copies device runs. Here `c` follows `b` on the device after an unused gap, so
-//! both move in one copy, as many small slices do. Short slices that are far apart on the device may share a slot
-//! too.
+//! both move in one copy, as many small slices do. Short slices far apart on the device may share a slot too.
 
 use std::{
     fs::File,
@@ -22,7 +21,6 @@ use crate::{
     error::{Error, Result},
 };
 
-/// See the head of the file.
 pub(in crate::copy) struct Plan {
     pub(super) pieces: Vec<Piece>,
     pub(super) host_runs: Vec<Run<Start>>,
@@ -33,7 +31,6 @@ pub(in crate::copy) struct Plan {
     piece_bytes: usize,
 }
 
-/// The bytes that share one slot.
 pub(super) struct Piece {
     pub(super) buffers: Range<usize>, // the device buffers of its bytes: indices into the list of accesses
     pub(super) len_bytes: usize,
@@ -42,7 +39,6 @@ pub(super) struct Piece {
     pub(super) first_granule: usize,
 }
 
-/// Contiguous bytes of a piece.
 pub(super) struct Run<S> {
     pub(super) start: S,
     offset: u32, // in the piece
@@ -62,7 +58,6 @@ pub(in crate::copy) enum Start {
 pub(super) const GRANULES: usize = 64;
 
 impl Start {
-    /// The start `bytes` bytes further on.
     pub(super) fn offset(self, bytes: usize) -> Self {
         match self {
             Start::Memory(start) => Start::Memory(start.wrapping_add(bytes)),
@@ -76,13 +71,11 @@ impl<S> Run<S> {
         Self { start, offset: offset as u32, len_bytes: len_bytes as u32 }
     }
 
-    /// The range of the piece that the run fills.
     pub(super) fn range(&self) -> Range<usize> {
         let start = self.offset as usize;
         start..start + self.len_bytes as usize
     }
 
-    /// The part of the run that is in this range of the piece.
     pub(super) fn within(&self, range: &Range<usize>) -> Range<usize> {
         self.range().start.max(range.start)..self.range().end.min(range.end)
     }
@@ -97,8 +90,7 @@ impl Piece {
 }
 
 impl Plan {
-    /// An empty plan with pieces of at most `piece_bytes`, which threads copy in granules of at least
-    /// `min_granule_bytes`.
+    /// An empty plan with pieces of at most `piece_bytes`, copied in granules of at least `min_granule_bytes`.
     pub(super) fn new(piece_bytes: usize, min_granule_bytes: usize) -> Self {
         debug_assert!(u32::try_from(piece_bytes).is_ok());
         let granule_bytes = piece_bytes.div_ceil(GRANULES).max(min_granule_bytes);
@@ -156,8 +148,7 @@ impl Plan {
         len
     }
 
-    /// Adds the bytes to the last piece as a device run of their own, if all of them fit. Returns how many were
-    /// added.
+    /// Adds the bytes to the last piece as a device run of their own, if all fit. Returns how many were added.
     fn share_last_piece(&mut self, buffer: usize, start: Start, address: Address, len_bytes: usize) -> usize {
         let Some(piece) = self.pieces.last_mut() else { return 0 };
         let offset = piece.len_bytes.next_multiple_of(packed::ALIGN);
@@ -171,8 +162,7 @@ impl Plan {
         len_bytes
     }
 
-    /// The device addresses of the bytes in this range of a piece, each with the part of the piece that belongs
-    /// there.
+    /// The device addresses of the bytes in this range of a piece, each with the part of the piece that goes there.
     pub(super) fn on_device(
         &self,
         piece: &Piece,
@@ -186,7 +176,6 @@ impl Plan {
         runs.filter_map(part)
     }
 
-    /// Reserves capacity for more host runs.
     pub(in crate::copy) fn reserve(&mut self, runs: usize) {
         self.host_runs.reserve_exact(runs);
     }
@@ -205,7 +194,6 @@ impl Plan {
         Ok(self.files.len() as u32 - 1)
     }
 
-    /// The number of granules of all pieces.
     pub(super) fn granules(&self) -> usize {
         self.pieces.last().map_or(0, |last| last.first_granule + last.len_bytes.div_ceil(self.granule_bytes))
     }

@@ -7,16 +7,14 @@
 //!    └── return_slot ───┘       └──── the event has been reached ─────┘
 //! ```
 //! Slots are allocated when they are first needed, up to a limit. Then they are reused, the last one first, so that
-//! they stay in the processor's cache. When a call ends, its slots in flight move to the ring, together with their
-//! events.
+//! they stay in the processor's cache. When a call ends, its slots in flight move to the ring with their events.
 //!
 //! A short upload needs only a part of a slot. The next short upload of the same stream may use the rest, and its
 //! event then covers both. So a thousand short uploads query only few events.
 //!
 //! Invariants: `slots` counts all slots that exist, in any state. A slot in flight is in an [`InUse`], so that it is
 //! leaked rather than reused if the driver cannot say that the device is done. A call waits for a slot only while it
-//! holds none that is not in flight, so calls cannot deadlock. The ring owns no stream and no device: they own the
-//! ring.
+//! holds none that is not in flight, so calls cannot deadlock. Streams and devices own the ring, not the reverse.
 
 use std::{
     collections::VecDeque,
@@ -36,13 +34,11 @@ use crate::{
     ticket::{InUse, Ticket},
 };
 
-/// A page-locked staging buffer.
 pub(super) type Slot = Pinned<u8>;
 
 /// Short uploads begin at multiples of this in their slot.
 const ALIGN: usize = 64;
 
-/// See the head of the file.
 pub(super) struct Ring {
     pub(super) slot_bytes: usize,
     max_slots: usize,
@@ -60,7 +56,6 @@ struct State {
     retired: bool,
 }
 
-/// A slot that a device may still use after its call has ended.
 struct InFlight {
     event: EventHandle, // recorded, untimed
     slot: InUse<Slot>,
@@ -75,12 +70,10 @@ impl Ring {
         Self { slot_bytes, max_slots, state: Mutex::new(state), returned: Condvar::new() }
     }
 
-    /// The size of all slots that exist.
     pub(super) fn len_bytes(&self) -> usize {
         lock(&self.state).slots * self.slot_bytes
     }
 
-    /// A lease without slots, for a new call.
     pub(super) fn lease<'a>(&'a self, stream: &'a Arc<StreamCore>) -> Lease<'a> {
         let mut state = lock(&self.state);
         if state.calls == 0 {
@@ -91,7 +84,6 @@ impl Ring {
         Lease { ring: self, stream, in_flight: VecDeque::new(), held_slots: 0 }
     }
 
-    /// Whether the device still uses a slot of a call that has ended.
     pub(super) fn is_in_use(&self, shared: &DeviceShared) -> bool {
         let state = lock(&self.state);
         // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
@@ -126,8 +118,7 @@ impl Ring {
         free.len() * self.slot_bytes
     }
 
-    /// A slot that is free, or no longer in flight, or newly allocated; `None` if the call would have to wait for
-    /// others.
+    /// A slot that is free, no longer in flight, or newly allocated; `None` if the call would have to wait for others.
     fn try_take(&self, stream: &StreamCore) -> Result<Option<Slot>> {
         let mut state = lock(&self.state);
         if let Some(slot) = state.free.pop() {
@@ -153,7 +144,6 @@ impl Ring {
         Ok(None)
     }
 
-    /// Waits for a slot.
     fn take(&self, stream: &StreamCore) -> Result<Slot> {
         lock(&self.state).waiting += 1;
         let taken = self.wait_for_slot(stream);
@@ -224,7 +214,6 @@ impl Ring {
         self.returned.notify_one();
     }
 
-    /// Counts a slot that does not exist any more.
     fn lose_slot(&self) {
         lock(&self.state).slots -= 1;
         self.returned.notify_all();
@@ -232,7 +221,6 @@ impl Ring {
 }
 
 impl State {
-    /// Removes the oldest slot of ended calls, if the device is done with it.
     fn take_finished(&mut self, shared: &DeviceShared) -> Option<Slot> {
         let oldest = self.in_flight.front()?;
         // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
@@ -252,8 +240,7 @@ pub(super) struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// One more slot, if the call may have one without waiting: the oldest in flight if the device is done with it,
-    /// else another.
+    /// One more slot, if that needs no wait: the oldest in flight if the device is done with it, else another.
     pub(super) fn try_take(&mut self) -> Result<Option<Slot>> {
         if !self.oldest_is_done() {
             return self.try_take_another();
@@ -293,8 +280,7 @@ impl Lease<'_> {
         Ok(slot)
     }
 
-    /// A slot with enough unused bytes for a short upload, and the offset of these bytes. Waits for a slot if
-    /// necessary.
+    /// A slot with enough unused bytes for a short upload, and their offset. Waits for a slot if necessary.
     pub(super) fn take_partly_used(&mut self, len_bytes: usize) -> Result<(InUse<Slot>, usize)> {
         if let Some(open) = self.ring.take_partly_used(self.stream, len_bytes) {
             self.held_slots += 1;
@@ -329,17 +315,14 @@ impl Lease<'_> {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Whether the device is done with every slot of this call.
     pub(super) fn all_are_done(&self) -> bool {
         self.in_flight.back().is_none_or(|(last, _)| last.is_done())
     }
 
-    /// Whether the device is done with the slot that has been in flight longest.
     pub(super) fn oldest_is_done(&self) -> bool {
         self.in_flight.front().is_some_and(|(oldest, _)| oldest.is_done())
     }
 
-    /// Waits for the slot that has been in flight longest; `None` if none is in flight.
     pub(super) fn wait_for_oldest(&mut self) -> Result<Option<Slot>> {
         let Some((ticket, _)) = self.in_flight.pop_front() else { return Ok(None) };
         let waited = ticket.wait();

@@ -5,8 +5,7 @@
 //!   slots       in flight       being filled by threads    none yet
 //! ```
 //! The call publishes each piece when it has a slot for it, helps to fill pieces, and queues copies of the filled
-//! bytes on the caller's stream ("sends" them), in order. It returns when all copies are queued: the source may then
-//! be changed.
+//! bytes on the caller's stream ("sends" them), in order. When it returns, the source may be changed.
 //!
 //! To begin early and to end soon, the first and the last piece are sent in parts of growing length. After the first
 //! pieces, a piece is sent only when the next [`LEAD`] bytes are filled too. By then the bytes that the device reads
@@ -160,7 +159,6 @@ impl<'a> Upload<'a> {
         })
     }
 
-    /// Sends filled bytes of the next piece.
     fn send_bytes(&mut self, start: usize, len_bytes: usize) -> Result<()> {
         let piece = &self.running.job().pieces()[self.sent];
         let slot = self.sending.take().map(|(slot, _)| slot);

@@ -14,8 +14,7 @@
 //! waits until all granules that were taken are finished.
 //!
 //! A thread without work polls for half a millisecond, which is longer than the time between two pieces of a copy or
-//! between two copies in a loop. Then it sleeps on a condition variable; waking it takes as long as copying half a
-//! megabyte.
+//! between two copies in a loop. Then it sleeps on a condition variable; waking it costs as much as copying 0.5 MB.
 
 use std::{
     hint, io,
@@ -35,7 +34,6 @@ use super::{
 };
 use crate::sync::{Condvar, Mutex, lock};
 
-/// See the head of the file.
 pub(super) struct Job {
     direction: Direction,
     stores: Stores,
@@ -52,8 +50,7 @@ struct PieceState {
     done: AtomicU64,     // one bit for each granule; Release after the copy
 }
 
-/// A counter on cache lines of its own (processors fetch two lines at once), to avoid false sharing with other
-/// counters.
+/// A counter on cache lines of its own, to avoid false sharing with others (processors fetch two lines at once).
 #[repr(align(128))]
 #[derive(Default)]
 struct PaddedCounter(AtomicUsize);
@@ -90,7 +87,6 @@ impl Job {
         &self.plan.pieces
     }
 
-    /// Lets threads work on the next piece, in this slot, which is long enough for it.
     fn publish(&self, piece: usize, slot: *mut u8) {
         self.states[piece].slot.store(slot, Ordering::Relaxed);
         let granules = self.pieces()[piece].len_bytes.div_ceil(self.plan.granule_bytes);
@@ -265,7 +261,6 @@ impl RunningJob<'_> {
         &self.job
     }
 
-    /// Lets threads work on the next piece, in this slot.
     pub(super) fn publish(&self, piece: usize, slot: *mut u8) {
         self.job.publish(piece, slot);
         if let Some(workers) = self.workers {

@@ -13,7 +13,6 @@ use std::{
 use super::ring::Lease;
 use crate::{device_shared::Traffic, driver::EventTiming, error::Result, event::Recorded, stream::StreamCore};
 
-/// See the head of the file.
 pub(super) struct Yielding<'a> {
     stream: &'a Arc<StreamCore>,
     traffic: &'a Traffic, // copies of this direction
@@ -35,8 +34,7 @@ impl<'a> Yielding<'a> {
         Self { stream, traffic, is_short, interval, yielded_at: now, seen, others_until: now, last: None }
     }
 
-    /// Whether to wait before queueing more, until the device has run out of this call's copies and executes those of
-    /// other streams.
+    /// Whether to wait before queueing more, until the device has run out of these copies and executes other streams'.
     pub(super) fn has_to_wait(&mut self, lease: &Lease<'_>) -> bool {
         if self.is_short {
             return false;
@@ -56,7 +54,6 @@ impl<'a> Yielding<'a> {
         false
     }
 
-    /// How many of `len_bytes` bytes to queue at once.
     pub(super) fn max_at_once(&self, len_bytes: usize) -> usize {
         if self.others_are_copying() { MAX_BYTES_WITH_OTHERS.min(len_bytes) } else { len_bytes }
     }
