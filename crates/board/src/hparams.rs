@@ -87,7 +87,7 @@ pub struct HParams {
 }
 
 impl HParams {
-    /// No setting and no metric.
+    /// Neither settings nor metrics.
     pub fn new() -> Self {
         Self::default()
     }

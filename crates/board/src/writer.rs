@@ -31,8 +31,8 @@ const MAX_TAG_BYTES: usize = 16 * 1024;
 /// Dropping a writer writes the rest, but cannot return an error: [`close`](Self::close) can.
 ///
 /// A file is readable up to its last whole event, wherever it was cut off. A writer never continues a file: in a folder
-/// with event files it makes a new one, which TensorBoard reads after the others. From
-/// [`purge_step`](WriterOptions::purge_step) on, TensorBoard ignores the events of the others.
+/// with event files it makes a new one, which TensorBoard reads after the older ones. Of those, TensorBoard ignores the
+/// events from [`purge_step`](WriterOptions::purge_step) on.
 ///
 /// # Examples
 /// ```

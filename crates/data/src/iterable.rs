@@ -65,7 +65,7 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// gives an error in the place of a sample that is unavailable, and may go on with the next.
     fn shard(&self, shard: usize, epoch: u64) -> Result<Samples<Self::Sample>>;
 
-    /// The samples of the shard from sample `start` on, for a loader that resumes. Unless overridden, the samples before it are read
+    /// The samples of the shard from sample `start` on, for a loader that resumes. By default, earlier samples are read
     /// and dropped; override this if the dataset can seek.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ macro_rules! written {
 
 pub(super) fn files() -> Vec<Vec<u8>> {
     written![
-        "dtypes" "linear" "conv" "tied" "views" "empty" "parameters" "adam" "checkpoint" "values" "dtypes_legacy" "tied_legacy"
-        "views_legacy" "checkpoint_legacy" "values_legacy" "tar"
+        "dtypes" "linear" "conv" "tied" "views" "empty" "parameters" "adam" "checkpoint" "values"
+        "dtypes_legacy" "tied_legacy" "views_legacy" "checkpoint_legacy" "values_legacy" "tar"
     ]
 }

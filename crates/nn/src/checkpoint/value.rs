@@ -14,7 +14,7 @@ pub trait CheckpointValue: Sized {
     /// It does not fit the memory budget.
     fn to_tensor(&self) -> Result<AnyTensor>;
 
-    /// The value that [`to_tensor`](Self::to_tensor) stored; `None` if it has another type or is outside the range of
+    /// The value that [`to_tensor`](Self::to_tensor) stored; `None` if that was of another type, or does not fit in
     /// this one.
     ///
     /// # Errors

@@ -37,9 +37,8 @@ impl Reduced {
         input.iter().enumerate().filter(|&(dim, _)| self.axes.contains(dim)).map(|(_, &size)| size).product()
     }
 
-    /// The input as channels, one per result, if it has that form, and planes are long or samples are many and short.
-    /// Otherwise the numbers for each element of a sample would take as much memory as the input, or rows of the same
-    /// columns would be far apart.
+    /// The input as `[outer, channels, inner]` with one result for each channel, if the axes permit that and the
+    /// kernels for channels are fast: `inner` is long, or `outer` is long and `channels · inner` numbers fit in a cache.
     fn channels(&self, input: &Shape) -> Option<Channels> {
         let is_kept = |&dim: &usize| !self.axes.contains(dim);
         let first = (0..input.len()).find(is_kept).unwrap_or(0);
@@ -85,8 +84,8 @@ macro_rules! reduction {
 pub(super) use reduction;
 
 reduction! { [K: Numeric] Tensor<K>,
-    /// The sum over `axes`: of floats in their precision, half types summed in `f32`; of integers, as in PyTorch, in `int64`,
-    /// which wraps. Empty sums are 0.
+    /// The sum over `axes`; 0 over no elements. Floats keep their precision, and half types are summed in `f32`. As in
+    /// PyTorch, integers are summed in `int64`, which wraps.
     ///
     /// ```
     /// # use pagelock_tensor::{DType, Tensor};
@@ -152,7 +151,7 @@ pub(super) fn extreme_of(x: &Raw, reduced: Reduced, is_max: bool) -> Result<Raw>
     if is_max { max(x, reduced) } else { min(x, reduced) }
 }
 
-/// The sum, which other reductions modify.
+/// The sum, from which other reductions are derived.
 pub(super) const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
     name: "sum",
     accumulator: Accumulator::Computing,
@@ -472,8 +471,8 @@ impl<T: Num, const MAX: bool> CpuKernel<T, 1> for Extreme<MAX> {
     }
 }
 
-/// `grad · hit / shares`, divided in `f64`, since integers would truncate. Without any share the extreme is NaN,
-/// which equals nothing; then the result is NaN.
+/// `grad · hit / shares`, divided in `f64`, since integers would truncate. If the extreme is NaN, no element equals it:
+/// `shares` is 0, and the result is NaN.
 struct Share;
 
 per_type! { Share[3]: Num }

@@ -1,4 +1,4 @@
-//! The places of true elements on a device: the kernels of `nonzero.cu`.
+//! The indices of true elements on a device: the kernels of `nonzero.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -20,7 +20,7 @@ const THREADS: usize = 256;
 /// Elements per block.
 const TILE: usize = THREADS * 16;
 
-/// The number of true elements up to the end of each tile. The mask has no gaps, and is not empty.
+/// The number of true elements up to the end of each tile. The mask is contiguous and not empty.
 fn ends(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Tensor<Int>> {
     let (n, launch) = (mask.shape().elements(), launch(op, mask)?);
     let shape_and_dtype = (Shape::new(&[n.div_ceil(TILE)])?, DType::I64);
@@ -33,13 +33,13 @@ fn ends(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Tensor<Int>
     counts.typed::<Int>().cumsum(0)
 }
 
-/// A block for each tile.
+/// A launch with a block for each tile.
 fn launch(op: &'static str, mask: &Raw) -> Result<Launch> {
     let blocks = count(op, mask.shape().elements().div_ceil(TILE))?;
     Ok(Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, THREADS as u32) })
 }
 
-/// The places of the true elements of a mask without gaps, in order, as a vector. Waits for the device.
+/// The flat indices of the true elements of a contiguous mask, in order. Waits for the device.
 pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Raw> {
     let n = mask.shape().elements();
     if n == 0 {
@@ -56,8 +56,8 @@ pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Resul
     })
 }
 
-/// The elements of `source`, in order, where a mask is true; elsewhere those of `x`, or zeros. No tensor has gaps. A
-/// source with too few elements is reported as an index out of range.
+/// The elements of `source`, in order, where a mask is true; elsewhere those of `x`, or zeros. All tensors are
+/// contiguous. A source with too few elements is reported as an index out of range.
 pub(in crate::ops) fn spread(
     op: &'static str,
     device: &CudaDevice,
