@@ -97,7 +97,7 @@ impl<X: Send + 'static> InUse<X> {
 
 /// Why work failed to be queued, and the memory that it owned, if the device is done with that memory.
 pub struct Refused<X> {
-    error: Error,
+    error: Box<Error>, // keeps results small
     returned: Option<X>,
 }
 
@@ -109,7 +109,7 @@ impl<X: Send + 'static> Ticket<X> {
         in_use: InUse<X>,
     ) -> Result<Self, Refused<X>> {
         match queued {
-            Err(Unqueued::NotQueued(error)) => return Err(Refused { error, returned: Some(in_use.release()) }),
+            Err(Unqueued::NotQueued(error)) => return Err(Refused::not_queued(error, in_use.release())),
             Err(Unqueued::MaybeQueued(failure)) => return Err(Refused::maybe_queued(stream, failure, in_use)),
             Ok(()) => {}
         }
@@ -221,23 +221,27 @@ impl<X: Send + 'static> DeferredDrop for InUse<X> {
 impl<X: Send + 'static> Refused<X> {
     /// A refusal before anything was queued.
     pub(crate) fn not_queued(error: impl Into<Error>, returned: X) -> Self {
-        Self { error: error.into(), returned: Some(returned) }
+        Self { error: Box::new(error.into()), returned: Some(returned) }
+    }
+
+    /// The driver cannot say whether the device is done with the memory: leaks it.
+    fn leaking(stream: &StreamCore, failure: Failure, in_use: InUse<X>) -> Self {
+        Self { error: Box::new(in_use.leak(stream.shared(), failure)), returned: None }
     }
 
     /// A refusal after which the work may be queued: waits for the stream.
     fn maybe_queued(stream: &StreamCore, failure: Failure, in_use: InUse<X>) -> Self {
         match stream.wait_until_idle() {
-            Ok(()) => Self { error: failure.into(), returned: Some(in_use.release()) },
-            Err(_) => Self { error: in_use.leak(stream.shared(), failure), returned: None },
+            Ok(()) => Self { error: Box::new(failure.into()), returned: Some(in_use.release()) },
+            Err(_) => Self::leaking(stream, failure, in_use),
         }
     }
 
     /// A refusal after the work was queued without an event behind it: waits for the stream.
     fn without_event(stream: &StreamCore, error: Error, in_use: InUse<X>) -> Self {
         match (stream.wait_until_idle(), error) {
-            (Ok(()), error) => Self { error, returned: Some(in_use.release()) },
-            (Err(_), Error::Driver(failure)) => Self { error: in_use.leak(stream.shared(), failure), returned: None },
-            (Err(failure), _) => Self { error: in_use.leak(stream.shared(), failure), returned: None },
+            (Ok(()), error) => Self { error: Box::new(error), returned: Some(in_use.release()) },
+            (Err(_), Error::Driver(failure)) | (Err(failure), _) => Self::leaking(stream, failure, in_use),
         }
     }
 
@@ -253,13 +257,13 @@ impl<X: Send + 'static> Refused<X> {
 
     /// The memory that the copy owned, unless it was leaked ([`Error::Lost`]), and why the copy was refused.
     pub fn into_parts(self) -> (Option<X>, Error) {
-        (self.returned, self.error)
+        (self.returned, *self.error)
     }
 }
 
 impl<X> From<Refused<X>> for Error {
     fn from(refused: Refused<X>) -> Self {
-        refused.error
+        *refused.error
     }
 }
 

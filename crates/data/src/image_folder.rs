@@ -136,7 +136,7 @@ impl Picture {
             return Ok(None);
         }
         let metadata = fs::metadata(&path).map_err(|source| Error::io("read the metadata of", &path, source))?;
-        Ok(metadata.is_file().then(|| Self { path, class, len_bytes: metadata.len() }))
+        Ok(metadata.is_file().then_some(Self { path, class, len_bytes: metadata.len() }))
     }
 
     /// Adds everything but the path of the folder to `hash`.

@@ -1,6 +1,7 @@
 //! Moving a model to a device, converting its memory order or precision, and freezing its parameters.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::parameter::charged;
 use crate::walk::VisitMut;
@@ -129,9 +130,9 @@ impl Replacements {
             VisitEventMut::BoolBuffer(buffer) => self.bools.push(replaced(change, buffer)?),
             VisitEventMut::Parameter(parameter) => {
                 let latest = parameter.latest(); // another model that shares the parameter may have replaced it
-                if !self.parameters.contains_key(&latest.id()) {
+                if let Entry::Vacant(entry) = self.parameters.entry(latest.id()) {
                     let copy = change.of(&latest.detach())?.map(|copy| latest.with_elements_of(copy));
-                    self.parameters.insert(latest.id(), (latest, copy));
+                    entry.insert((latest, copy));
                 }
             }
         }

@@ -21,9 +21,10 @@ fn a_search_takes_values_and_sequences_of_two_precisions() -> Result<()> {
 #[test]
 fn an_end_before_the_first_entry_leaves_nothing() -> Result<()> {
     let x = Tensor::arange(0, 3, 1)?;
-    assert_eq!(x.slice(0, 0..=-4, 1)?.len(), 0);
-    assert_eq!(x.slice(0, 0..=-1, 1)?.to_vec::<i64>()?, [0, 1, 2]);
-    assert_eq!(x.slice(0, 1..=isize::MAX, 1)?.to_vec::<i64>()?, [1, 2]);
+    let through = |start, last| x.slice(0, start..=last, 1)?.to_vec::<i64>();
+    assert!(through(0, -4)?.is_empty());
+    assert_eq!(through(0, -1)?, [0, 1, 2]);
+    assert_eq!(through(1, isize::MAX)?, [1, 2]);
     Ok(())
 }
 

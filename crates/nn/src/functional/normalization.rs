@@ -44,7 +44,8 @@ fn check_per_channel(op: &str, x: &Tensor, channels: usize, all: [Option<&Tensor
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if `num_groups` does not divide the channels, or weight or bias have another shape.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `num_groups` does not divide the channels, or weight or
+/// bias have another shape.
 pub fn group_norm(
     x: &Tensor,
     num_groups: usize,
@@ -97,7 +98,8 @@ fn normalized(x: &Tensor, rows: [usize; 3], eps: f64) -> Result<Tensor> {
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if `x` has fewer dimensions or one element per channel, or weight or bias have another shape.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has fewer dimensions or one element per channel, or
+/// weight or bias have another shape.
 pub fn instance_norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     const OP: &str = "instance_norm";
     let [batch, channels, ref space @ ..] = *x.dims() else {
@@ -151,7 +153,7 @@ pub fn rms_norm(x: &Tensor, normalized: impl IntoShape, weight: Option<&Tensor>,
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if `x` has fewer than three dimensions, or `size` is 0.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` has fewer than three dimensions, or `size` is 0.
 pub fn local_response_norm(x: &Tensor, size: usize, alpha: f64, beta: f64, k: f64) -> Result<Tensor> {
     const OP: &str = "local_response_norm";
     let [_, channels, _, ..] = *x.dims() else {
@@ -195,7 +197,7 @@ pub(super) fn check_probability(op: &str, p: f64) -> Result<()> {
 /// - result: the same
 ///
 /// # Errors
-/// [`Error::Argument`] if `p` is not in `0..=1`, or `x` has no channels.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `p` is not in `0..=1`, or `x` has no channels.
 pub fn feature_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
     if x.rank() < 2 {
         let expected = "it must be [batch, channels, ..]; unsqueeze a batch dimension";
@@ -218,7 +220,7 @@ fn channel_mask(x: &Tensor, p: f64, generator: &Generator) -> Result<Tensor> {
 /// lowest value with probability `p`, then scales and shifts all elements. Returns `x` itself if not `training`.
 ///
 /// # Errors
-/// [`Error::Argument`] if `p` is not in `0..=1`.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `p` is not in `0..=1`.
 pub fn alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
     check_probability("alpha_dropout", p)?;
     if !training || p == 0.0 {
@@ -237,7 +239,7 @@ pub fn alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) 
 /// - result: the same
 ///
 /// # Errors
-/// [`Error::Argument`] if `p` is not in `0..=1`, or `x` has no channels.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `p` is not in `0..=1`, or `x` has no channels.
 pub fn feature_alpha_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
     if x.rank() < 2 || !(0.0..=1.0).contains(&p) || !training || p == 0.0 || p == 1.0 {
         feature_dropout(x, 0.0, false, generator)?; // checks that `x` has channels

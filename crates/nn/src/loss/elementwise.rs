@@ -95,7 +95,7 @@ loss! {
     },
     |loss, input, target| {
         let (difference, beta) = (difference("SmoothL1Loss", input, target)?, loss.beta);
-        if !(beta >= 0.0) {
+        if beta.is_nan() || beta < 0.0 {
             return Err(wrong_argument("SmoothL1Loss", "beta", beta, "at least 0"));
         }
         computed(&difference, |difference| {
@@ -131,7 +131,7 @@ loss! {
     },
     |loss, input, target| {
         let (difference, delta) = (difference("HuberLoss", input, target)?, loss.delta);
-        if !(delta > 0.0) {
+        if delta.is_nan() || delta <= 0.0 {
             return Err(wrong_argument("HuberLoss", "delta", delta, "above 0"));
         }
         computed(&difference, |difference| {

@@ -203,7 +203,7 @@ fn of_values() -> Vec<Operation> {
             .samples([0.25, 0.75].into_iter().flat_map(weighted))
             .large(|n| vec![sample([signed([n]), signed([n])]).args(json!({ "s": 0.25 }))]),
         triple("lerp_tensor", "torch.lerp(x, y, z)", run! { floats |c| c.x().lerp_tensor(c.y(), c.z()) })
-            .mixed(Mixed::NotMixed),
+            .mixed(Mixed::Untested),
         triple(
             "addcmul",
             "torch.addcmul(x, y, z, value=s)",

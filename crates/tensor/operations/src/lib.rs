@@ -104,8 +104,8 @@ pub enum Autocast {
 /// How operands of two precisions are treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mixed {
-    /// The operation has only one operand, or is not tested with two precisions.
-    NotMixed,
+    /// Not tested with two precisions, for example because the operation has only one operand.
+    Untested,
     /// The operation computes in a precision that holds both.
     Promotes,
     /// The operation returns an error that names both.
@@ -221,7 +221,7 @@ impl Operation {
             torch,
             run,
             autocast: Autocast::AsItIs,
-            mixed: Mixed::NotMixed,
+            mixed: Mixed::Untested,
             derivative: Derivative::Twice,
             bound: Bound::Rounded,
             samples: Vec::new(),

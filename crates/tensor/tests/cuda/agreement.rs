@@ -105,10 +105,12 @@ fn casts_of_extreme_numbers_agree() {
 
 #[test]
 fn bytes_are_divided_by_every_byte() {
+    type Operation = fn(&Tensor<Int>, &Tensor<Int>) -> Result<Tensor<Int>>;
+
     let Some(gpu) = gpu() else { return };
     let bytes = Tensor::arange(0, 256, 1).unwrap().to_dtype(DType::U8).unwrap();
     let (x, y) = (bytes.unsqueeze(1).unwrap(), bytes);
-    let operations: [(&str, fn(&Tensor<Int>, &Tensor<Int>) -> Result<Tensor<Int>>); 5] = [
+    let operations: [(&str, Operation); 5] = [
         ("fmod", Tensor::fmod),
         ("remainder", Tensor::remainder),
         ("floor_divide", Tensor::floor_divide),

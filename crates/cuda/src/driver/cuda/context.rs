@@ -392,14 +392,16 @@ unsafe impl Driver for PrimaryContext {
         }
         (0..copy.rows).try_for_each(|row| {
             let (from, to, len) = (row * copy.from_pitch, row * copy.to_pitch, copy.row_bytes);
-            // SAFETY: a row of a copy for which the caller upholds the trait's contract.
             match (copy.from, copy.to) {
+                // SAFETY: a row of a copy for which the caller upholds the trait's contract.
                 (End::Host(host), End::Device(device)) => unsafe {
                     self.copy_to_device(stream, device.offset(to), host.wrapping_add(from), len)
                 },
+                // SAFETY: as above.
                 (End::Device(device), End::Host(host)) => unsafe {
                     self.copy_to_host(stream, host.wrapping_add(to), device.offset(from), len)
                 },
+                // SAFETY: as above.
                 (End::Device(source), End::Device(target)) => unsafe {
                     self.copy_on_device(stream, target.offset(to), source.offset(from), len)
                 },
