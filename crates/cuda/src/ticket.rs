@@ -109,7 +109,7 @@ impl<X: Send + 'static> Ticket<X> {
         in_use: InUse<X>,
     ) -> Result<Self, Refused<X>> {
         match queued {
-            Err(Unqueued::NotQueued(error)) => return Err(Refused::not_queued(error, in_use.release())),
+            Err(Unqueued::NotQueued(error)) => return Err(Refused::returning(error, in_use.release())),
             Err(Unqueued::MaybeQueued(failure)) => return Err(Refused::maybe_queued(stream, failure, in_use)),
             Ok(()) => {}
         }
@@ -219,9 +219,9 @@ impl<X: Send + 'static> DeferredDrop for InUse<X> {
 }
 
 impl<X: Send + 'static> Refused<X> {
-    /// A refusal before anything was queued.
-    pub(crate) fn not_queued(error: impl Into<Error>, returned: X) -> Self {
-        Self { error: Box::new(error.into()), returned: Some(returned) }
+    /// A refusal that returns the memory, which the device does not use.
+    pub(crate) fn returning(error: impl Into<Error>, memory: X) -> Self {
+        Self { error: Box::new(error.into()), returned: Some(memory) }
     }
 
     /// The driver cannot say whether the device is done with the memory: leaks it.
@@ -232,7 +232,7 @@ impl<X: Send + 'static> Refused<X> {
     /// A refusal after which the work may be queued: waits for the stream.
     fn maybe_queued(stream: &StreamCore, failure: Failure, in_use: InUse<X>) -> Self {
         match stream.wait_until_idle() {
-            Ok(()) => Self { error: Box::new(failure.into()), returned: Some(in_use.release()) },
+            Ok(()) => Self::returning(failure, in_use.release()),
             Err(_) => Self::leaking(stream, failure, in_use),
         }
     }
@@ -240,7 +240,7 @@ impl<X: Send + 'static> Refused<X> {
     /// A refusal after the work was queued without an event behind it: waits for the stream.
     fn without_event(stream: &StreamCore, error: Error, in_use: InUse<X>) -> Self {
         match (stream.wait_until_idle(), error) {
-            (Ok(()), error) => Self { error: Box::new(error), returned: Some(in_use.release()) },
+            (Ok(()), error) => Self::returning(error, in_use.release()),
             (Err(_), Error::Driver(failure)) | (Err(failure), _) => Self::leaking(stream, failure, in_use),
         }
     }

@@ -67,11 +67,13 @@ impl DType {
     }
 
     /// The type in which values of this type are computed: `f32` for the half types, else the type itself.
-    pub(crate) fn computing(self) -> DType {
-        match self {
-            DType::F16 | DType::BF16 => DType::F32,
-            other => other,
-        }
+    ///
+    /// ```
+    /// # use pagelock_tensor::DType;
+    /// assert_eq!([DType::BF16.computing(), DType::F64.computing()], [DType::F32, DType::F64]);
+    /// ```
+    pub fn computing(self) -> DType {
+        if matches!(self, DType::F16 | DType::BF16) { DType::F32 } else { self }
     }
 
     /// Whether this is a floating-point type, whose tensors can have gradients.

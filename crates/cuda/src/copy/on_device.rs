@@ -16,8 +16,8 @@ impl Stream {
     /// As [`copy`](Self::copy).
     ///
     /// # Safety
-    /// `source` is an address in this device's memory. The `target.len()` bytes from there on can be read, and nobody
-    /// writes or frees them until the copy is done.
+    /// `source` must be the address of at least `target.len()` readable bytes in this device's memory, which are neither
+    /// written nor freed before the copy is done.
     ///
     /// # Examples
     /// ```

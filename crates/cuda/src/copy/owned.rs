@@ -13,8 +13,8 @@ use crate::{
 
 use super::{InRows, check_same_length};
 
-/// Host memory that a copy can own and read: [`Pinned`], which nobody else can write while the copy owns it, and
-/// [`Frozen`], which nobody can write at all.
+/// Host memory that a copy can own and read: [`Pinned`], which only its owner can write, and [`Frozen`], which is never
+/// written.
 pub trait Source: sealed::Elements + Send + 'static {}
 
 pub(super) mod sealed {
@@ -79,7 +79,7 @@ impl Stream {
             None => check_same_length(len, target.len()),
         };
         if let Err(error) = fits.and_then(|()| target.check_same_device(self.core())) {
-            return Err(Refused::not_queued(error, source));
+            return Err(Refused::returning(error, source));
         }
         if target.is_empty() || rows.is_some_and(|[device, _]| device.is_empty()) {
             return Ok(Ticket::completed(source));
@@ -90,7 +90,7 @@ impl Stream {
         let queued = self.core().enqueue(&[target.access()], |driver, stream| {
             let Some([device, host]) = rows else {
                 // SAFETY: the lengths are equal (checked); `enqueue` orders the target; the source is in `InUse`, so
-                // nobody writes or frees it before the device is done.
+                // it is neither written nor freed before the device is done.
                 return unsafe { driver.copy_to_device(stream, target.address(), from, len_bytes) };
             };
             let copy = host.copy::<S::DeviceCopy>(End::Host(from.cast_mut()), device, End::Device(target.address()));
@@ -141,7 +141,7 @@ impl Stream {
             None => check_same_length(source.len(), target.len()),
         };
         if let Err(error) = fits.and_then(|()| source.check_same_device(self.core())) {
-            return Err(Refused::not_queued(error, target));
+            return Err(Refused::returning(error, target));
         }
         if source.is_empty() || rows.is_some_and(|[device, _]| device.is_empty()) {
             return Ok(Ticket::completed(target.into_pinned()));

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{DType, Int, Result, Tensor, no_grad};
 
-use super::shared::{constant, counting, wrong_argument, wrong_shape};
+use super::shared::{constant, wrong_argument, wrong_shape};
 
 /// The rows of `weight` at `index`.
 ///
@@ -75,7 +75,7 @@ pub fn embedding_with(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingOp
 /// How often the index contains each row: `[num_embeddings, 1]`.
 fn counts(flat: &Tensor<Int>, weight: &Tensor) -> Result<Tensor> {
     let device = &weight.device();
-    let on = Tensor::on(device).of(counting(weight.dtype()));
+    let on = Tensor::on(device).of(weight.dtype().computing()); // a half type counts no further than 256 or 2,048
     let counts = on.zeros([weight.dims()[0], 1])?.index_add(0, flat, &on.ones([flat.len(), 1])?);
     counts.map_err(|error| error.of_index_in("embedding"))?.to_dtype(weight.dtype())
 }

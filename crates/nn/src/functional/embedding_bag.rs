@@ -3,7 +3,7 @@
 use pagelock_tensor::{Error, Int, Result, Tensor};
 
 use super::embedding::check_table;
-use super::shared::{constant, counting, wrong_argument, wrong_shape};
+use super::shared::{constant, wrong_argument, wrong_shape};
 
 /// How [`embedding_bag`] combines the rows of a bag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -74,7 +74,7 @@ pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBag
         Some(factors) => rows.mul(&factors.reshape([-1])?.unsqueeze(1)?)?,
     };
     let dtype = rows.dtype();
-    let rows = rows.to_dtype(counting(dtype))?;
+    let rows = rows.to_dtype(dtype.computing())?;
     let rows = rows.where_cond(&is_counted, &constant(&rows, 0.0)?)?; // not multiplied by 0: padding may be infinite
     let bags: Vec<i64> = (0..ranges.len()).flat_map(|bag| std::iter::repeat_n(bag as i64, ranges[bag].len())).collect();
     let bags = Tensor::from_slice(&bags, bags.len())?.to(&rows.device())?;

@@ -1,6 +1,6 @@
 //! Helpers that several functions of this module share.
 
-use pagelock_tensor::{DType, Error, Result, Shape, Tensor};
+use pagelock_tensor::{Error, Result, Shape, Tensor};
 
 /// The error for a shape that a function does not accept. `expected` says what it must be and how to get there.
 pub(crate) fn wrong_shape(op: &str, operand: &str, shape: &Shape, expected: &str) -> Error {
@@ -15,15 +15,10 @@ pub(crate) fn wrong_argument(op: &str, argument: &str, value: impl std::fmt::Dis
 /// Runs `f` in computing precision: an input of half precision is converted to `f32`, and the result is rounded once,
 /// as in PyTorch's kernels.
 pub(crate) fn computed(x: &Tensor, f: impl FnOnce(&Tensor) -> Result<Tensor>) -> Result<Tensor> {
-    match counting(x.dtype()) {
+    match x.dtype().computing() {
         wide if wide != x.dtype() => f(&x.to_dtype(wide)?)?.to_dtype(x.dtype()),
         _ => f(x),
     }
-}
-
-/// The precision in which many numbers of `dtype` are added up: a half type counts no further than 256 or 2,048.
-pub(crate) fn counting(dtype: DType) -> DType {
-    if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype }
 }
 
 /// A tensor without dimensions, on the device and in the precision of `like`.

@@ -19,7 +19,7 @@
 
 mod host;
 
-use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
+use pagelock_tensor::{Error, Generator, Result, Tensor, no_grad};
 
 pub use host::{dirac_, eye_, orthogonal_, sparse_, trunc_normal_};
 
@@ -84,7 +84,7 @@ pub fn fans(weight: &Tensor) -> Result<(usize, usize)> {
 /// # Errors
 /// The numbers do not fit the memory budget.
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64, generator: &Generator) -> Result<()> {
-    let numbers = Tensor::on(&tensor.device()).of(drawn_as(tensor)).rand_with(tensor.shape(), generator)?;
+    let numbers = Tensor::on(&tensor.device()).of(tensor.dtype().computing()).rand_with(tensor.shape(), generator)?;
     fill(tensor, &numbers, high - low, low)
 }
 
@@ -93,13 +93,8 @@ pub fn uniform_(tensor: &Tensor, low: f64, high: f64, generator: &Generator) -> 
 /// # Errors
 /// The numbers do not fit the memory budget.
 pub fn normal_(tensor: &Tensor, mean: f64, deviation: f64, generator: &Generator) -> Result<()> {
-    let numbers = Tensor::on(&tensor.device()).of(drawn_as(tensor)).randn_with(tensor.shape(), generator)?;
+    let numbers = Tensor::on(&tensor.device()).of(tensor.dtype().computing()).randn_with(tensor.shape(), generator)?;
     fill(tensor, &numbers, deviation, mean)
-}
-
-/// The precision in which numbers for a tensor are drawn: its computing precision.
-fn drawn_as(tensor: &Tensor) -> DType {
-    if tensor.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 fn fill(tensor: &Tensor, numbers: &Tensor, scale: f64, shift: f64) -> Result<()> {

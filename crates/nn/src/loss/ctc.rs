@@ -76,8 +76,7 @@ impl CTCLoss {
     ) -> Result<Tensor> {
         let _scope = module_scope(self);
         self.check(log_probabilities, targets, [input_lengths, target_lengths])?;
-        let x = if log_probabilities.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-        let x = log_probabilities.to_dtype(x)?;
+        let x = log_probabilities.to_dtype(log_probabilities.dtype().computing())?;
         let labels = self.with_blanks(targets, target_lengths)?;
         let ends = alignments(&x, &labels, input_lengths)?;
         let losses = likelihoods(&ends, target_lengths)?.neg()?;

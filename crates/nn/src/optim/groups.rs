@@ -12,7 +12,7 @@ use pagelock_memory::Holder;
 use pagelock_tensor::optimizer_steps::Rate;
 use pagelock_tensor::profiler::{self, Category};
 use pagelock_tensor::text::number;
-use pagelock_tensor::{self as tensor, DType, Tensor, no_grad};
+use pagelock_tensor::{self as tensor, Tensor, no_grad};
 use std::collections::HashSet;
 
 /// A parameter for an optimizer, with its name if that is known. It is made from a [`Parameter`], or from an item of
@@ -238,14 +238,10 @@ impl Groups {
     }
 }
 
-/// The precision of the state of a parameter.
-fn state_dtype(parameter: &Tensor) -> DType {
-    if parameter.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
-}
-
-/// The tensor on the parameter's device, in its memory order, and in the precision of its state.
+/// The tensor on the parameter's device, in its memory order, and in its computing precision, which is that of its
+/// state.
 pub(super) fn in_layout_of(parameter: &Tensor, tensor: &Tensor) -> tensor::Result<Tensor> {
-    let moved = tensor.to_dtype(state_dtype(parameter))?.to(&parameter.device())?;
+    let moved = tensor.to_dtype(parameter.dtype().computing())?.to(&parameter.device())?;
     if parameter.is_channels_last() { moved.channels_last() } else { moved.contiguous() }
 }
 
