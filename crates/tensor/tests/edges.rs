@@ -123,3 +123,29 @@ fn memory_that_is_refused_inside_a_map_is_out_of_memory() -> Result<()> {
     assert!(error.is_out_of_memory(), "{error:?}");
     Ok(())
 }
+
+#[test]
+fn indices_of_a_triangle_are_those_of_a_loop_and_absurd_sizes_end_at_once() -> Result<()> {
+    for (rows, columns, offset) in (0..5).flat_map(|r| (0..5).flat_map(move |c| (-6..=6).map(move |o| (r, c, o)))) {
+        let all = || (0..rows as i64).flat_map(|row| (0..columns as i64).map(move |column| (row, column)));
+        let expected = |is_in: fn(i64, i64) -> bool| -> Vec<i64> {
+            let chosen = all().filter(|(row, column)| is_in(*column, row + offset));
+            let (of_rows, of_columns): (Vec<i64>, Vec<i64>) = chosen.unzip();
+            [of_rows, of_columns].concat()
+        };
+        let case = format!("[{rows}, {columns}], {offset}");
+        let lower = Tensor::tril_indices(rows, columns, offset as isize)?;
+        assert_eq!(lower.to_vec::<i64>()?, expected(|column, diagonal| column <= diagonal), "{case}");
+        let upper = Tensor::triu_indices(rows, columns, offset as isize)?;
+        assert_eq!(upper.to_vec::<i64>()?, expected(|column, diagonal| column >= diagonal), "{case}");
+    }
+    const MANY: usize = 1 << 58;
+    assert_eq!(Tensor::tril_indices(MANY, 0, 0)?.dims(), [2, 0]);
+    assert_eq!(Tensor::tril_indices(MANY, 1, 2 - MANY as isize)?.dims(), [2, 2]);
+    assert_eq!(Tensor::triu_indices(MANY, 2, -1)?.to_vec::<i64>()?, [0, 0, 1, 1, 2, 0, 1, 0, 1, 1]);
+    assert_eq!(Tensor::triu_indices(1, MANY, isize::MAX)?.dims(), [2, 0]);
+    for refused in [Tensor::tril_indices(MANY, 1, 0), Tensor::tril_indices(1, MANY, isize::MAX)] {
+        assert!(refused.is_err());
+    }
+    Ok(())
+}

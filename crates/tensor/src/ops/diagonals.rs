@@ -81,10 +81,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Memory`] if the result does not fit the budget.
     pub fn tril_indices(rows: usize, columns: usize, offset: isize) -> Result<Tensor<Int>> {
-        triangle_indices([rows, columns], |row| {
-            let end = (row as isize).saturating_add(offset).saturating_add(1).clamp(0, columns as isize);
-            0..end as usize
-        })
+        triangle_indices([rows, columns], offset, true)
     }
 
     /// The indices of the elements on and above diagonal `offset` of a matrix; see [`Tensor::tril_indices`].
@@ -92,27 +89,39 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::tril_indices`].
     pub fn triu_indices(rows: usize, columns: usize, offset: isize) -> Result<Tensor<Int>> {
-        triangle_indices([rows, columns], |row| {
-            let start = (row as isize).saturating_add(offset).clamp(0, columns as isize);
-            start as usize..columns
-        })
+        triangle_indices([rows, columns], offset, false)
     }
 }
 
-fn triangle_indices([rows, columns]: [usize; 2], of: impl Fn(usize) -> std::ops::Range<usize>) -> Result<Tensor<Int>> {
+/// The indices on and below, or else on and above, a diagonal.
+fn triangle_indices([rows, columns]: [usize; 2], offset: isize, lower: bool) -> Result<Tensor<Int>> {
     Shape::new(&[rows, columns])?;
-    let n = (0..rows).map(|row| of(row).len()).sum();
+    if rows == 0 || columns == 0 {
+        return Tensor::build([2, 0], |_: &mut [i64]| ());
+    }
+    let (rows, columns, offset) = (rows as i128, columns as i128, offset as i128);
+    let on_and_below = |offset| sum_of_clamped(offset + rows, columns) - sum_of_clamped(offset, columns);
+    let n = if lower { on_and_below(offset) } else { rows * columns - on_and_below(offset - 1) } as usize;
+    // Rows without an index are left out: there may be so many that a loop over them would not end.
+    let visited = if lower { (-offset).max(0)..rows } else { 0..rows.min(columns - offset) };
     Tensor::build([2, n], |numbers: &mut [i64]| {
         let (of_rows, of_columns) = numbers.split_at_mut(n);
         let mut at = 0;
-        for row in 0..rows {
-            let columns = of(row);
-            let places = at..at + columns.len();
+        for row in visited {
+            let diagonal = row + offset;
+            let columns = if lower { 0..columns.min(diagonal + 1) } else { diagonal.max(0)..columns };
+            let places = at..at + (columns.end - columns.start) as usize;
             at = places.end;
             of_rows[places.clone()].set_to(row as i64);
             of_columns[places].iter_mut().zip(columns).for_each(|(to, column)| *to = column as i64);
         }
     })
+}
+
+/// The sum of `clamp(i, 0, most)` over all `i` up to `last`.
+fn sum_of_clamped(last: i128, most: i128) -> i128 {
+    let rising = last.clamp(0, most);
+    rising * (rising + 1) / 2 + (last - most).max(0) * most
 }
 
 impl Raw {

@@ -4,19 +4,45 @@
 
 use std::ops::Deref;
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::{slice, vec};
 
 use pagelock_cuda::software::Config;
 pub(crate) use pagelock_operations::{FLOATS, INTS};
 use pagelock_tensor::{AnyTensor, Bool, DType, Device, Float, Int, Kind, Result, Tensor};
 
-/// The CPU, and the GPU where there is one.
-pub(crate) fn devices() -> Vec<Device> {
-    [Device::Cpu].into_iter().chain(gpu().map(|gpu| gpu.clone())).collect()
+/// The CPU, and the GPU where there is one, which other tests may use too.
+pub(crate) fn devices() -> Devices {
+    let gpu = gpu();
+    let list: Vec<Device> = [Device::Cpu].into_iter().chain(gpu.as_ref().map(|gpu| gpu.device.clone())).collect();
+    Devices { list: list.into_iter(), _use: gpu }
 }
 
 /// [`devices`], and a software device, which can copy too.
-pub(crate) fn all_devices() -> Vec<Device> {
-    devices().into_iter().chain([software()]).collect()
+pub(crate) fn all_devices() -> impl Iterator<Item = Device> {
+    devices().chain([software()])
+}
+
+/// Devices to loop over. No test has the GPU alone before this is dropped.
+pub(crate) struct Devices {
+    list: vec::IntoIter<Device>,
+    _use: Option<Gpu<RwLockReadGuard<'static, ()>>>,
+}
+
+impl Iterator for Devices {
+    type Item = Device;
+
+    fn next(&mut self) -> Option<Device> {
+        self.list.next()
+    }
+}
+
+impl<'a> IntoIterator for &'a Devices {
+    type Item = &'a Device;
+    type IntoIter = slice::Iter<'a, Device>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.as_slice().iter()
+    }
 }
 
 /// The GPU, which tests share or one test has alone.

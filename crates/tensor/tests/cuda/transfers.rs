@@ -66,7 +66,7 @@ fn a_dense_view_keeps_its_strides_on_its_way() {
 
 #[test]
 fn a_view_with_gaps_becomes_contiguous_on_its_way_up() {
-    for device in all_devices().into_iter().filter(|device| !device.is_cpu()) {
+    for device in all_devices().filter(|device| !device.is_cpu()) {
         let x = Tensor::arange(0.0, 12.0, 1.0).unwrap().reshape([3, 4]).unwrap().select(1, 1).unwrap();
         let there = x.to(&device).unwrap();
         assert!(there.is_contiguous());
@@ -130,7 +130,7 @@ fn tensors_made_on_a_device_are_those_made_on_the_host() {
 
 #[test]
 fn a_number_on_a_device_can_be_read_and_printed() {
-    for device in all_devices().into_iter().filter(|device| !device.is_cpu()) {
+    for device in all_devices().filter(|device| !device.is_cpu()) {
         let x = Tensor::on(&device).new([[1.0, 2.5], [-3.0, 4.0]]).unwrap();
         assert_eq!(x.select(0, 0).unwrap().select(0, 1).unwrap().item::<f32>().unwrap(), 2.5);
         assert_eq!(
@@ -208,7 +208,7 @@ fn a_copy_stream_takes_tensors_to_a_device_in_any_shape() {
 
 #[test]
 fn what_a_copy_stream_brings_is_there_for_the_next_operation() {
-    for device in all_devices().into_iter().filter(|device| !device.is_cpu()) {
+    for device in all_devices().filter(|device| !device.is_cpu()) {
         let copies = CopyStream::new(&device).unwrap();
         for round in 0..20 {
             let x = Tensor::full([10_000], round as f32).unwrap().pin_memory().unwrap();
