@@ -37,7 +37,8 @@ macro_rules! integers {
 
             fn from_tensor(tensor: &AnyTensor) -> Result<Option<Self>> {
                 if tensor.dtype() == DType::U8 {
-                    return Ok(text_of(tensor)?.and_then(|text| text.parse().ok()));
+                    let number = text_of(tensor)?.and_then(|text| text.parse::<Self>().ok());
+                    return Ok(number.filter(|&number| i64::try_from(number).is_err())); // `to_tensor` stores no other
                 }
                 let Some(tensor) = scalar(tensor, DType::I64) else { return Ok(None) };
                 Ok(tensor.int()?.item::<i64>()?.try_into().ok())

@@ -202,6 +202,7 @@ fn values_keep_their_bits() {
     let checkpoint = Checkpoint::new().value("nan", nan).and_then(|all| all.value("best", f64::NEG_INFINITY));
     let checkpoint = checkpoint.and_then(|all| all.value("seed", u64::MAX)?.value("delta", -3_i64)?.value("on", true));
     let checkpoint = checkpoint.and_then(|all| all.value("empty", String::new())?.value("text", "größe".to_owned()));
+    let checkpoint = checkpoint.and_then(|all| all.value("digits", "5".to_owned()));
     checkpoints.save(0, checkpoint.unwrap().loader("epoch 3, batch 4").unwrap()).unwrap();
     let found = checkpoints.latest().unwrap().unwrap();
     assert_eq!(found.value::<f64>("nan").unwrap().to_bits(), nan.to_bits());
@@ -214,6 +215,7 @@ fn values_keep_their_bits() {
     );
     assert_eq!(found.loader::<String>().unwrap(), "epoch 3, batch 4");
     assert!(found.value::<u64>("delta").unwrap_err().to_string().contains("`values.delta` is int64 [], not u64"));
+    assert!(found.value::<u64>("digits").is_err(), "a string of digits is no number");
 }
 
 #[test]
