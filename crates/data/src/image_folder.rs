@@ -1,5 +1,6 @@
 //! [`ImageFolder`]: labeled pictures in one folder for each class, decoded on demand.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Cursor, Read};
 use std::os::unix::fs::FileExt;
@@ -10,6 +11,7 @@ use image::codecs::png::PngDecoder;
 use image::{ColorType, ImageDecoder, Limits};
 use pagelock_memory::{HeapReservation, HostBuffer, default_host, open_regular};
 use pagelock_tensor::{Int, Tensor};
+use walkdir::WalkDir;
 
 use crate::dataset::{Dataset, check_index};
 use crate::error::Problem;
@@ -26,10 +28,10 @@ const MAX_BYTES: u64 = 1 << 30;
 const MAX_NOTES: u64 = 256 << 10;
 
 /// Pictures in the subfolders of a folder: torchvision's `ImageFolder`. The sorted names of the subfolders are the
-/// classes 0, 1, 2 and so on. A sample is a picture `[height, width, 3]` of `u8` and its class. Files are PNG or
-/// JPEG, recognized by their content.
+/// classes 0, 1, 2 and so on, and a class has the pictures of all folders in its own. A sample is a picture
+/// `[height, width, 3]` of `u8` and its class. Files are PNG or JPEG, recognized by their content.
 ///
-/// Its identity in a loader's state consists of hashes: one of the class names and of the names and listed lengths of
+/// Its identity in a loader's state consists of hashes: one of the class names and of the paths and listed lengths of
 /// all files, and one of the content of 16 files, up to 64 KiB of each. The path of the folder does not matter.
 ///
 /// # Examples
@@ -50,6 +52,7 @@ const MAX_NOTES: u64 = 256 << 10;
 /// ```
 #[derive(Clone, Debug)]
 pub struct ImageFolder {
+    folder: Arc<Path>,
     classes: Arc<[String]>,
     files: Arc<[Picture]>,
 }
@@ -57,16 +60,18 @@ pub struct ImageFolder {
 /// A picture file, as it was listed.
 #[derive(Debug)]
 struct Picture {
-    path: PathBuf,
+    path: PathBuf, // within the folder
     class: i64,
     len_bytes: u64,
 }
 
 impl ImageFolder {
-    /// Lists the pictures (`.png`, `.jpg`, `.jpeg`) of `folder`, in the order of their names.
+    /// Lists the pictures (`.png`, `.jpg`, `.jpeg`) of `folder`: class by class, in each folder by folder in the order
+    /// of their paths, and in each folder in the order of the names. Symbolic links are followed.
     ///
     /// # Errors
-    /// [`Error::Io`] if a folder cannot be read; [`Error::Content`] if there is no subfolder, or no picture.
+    /// [`Error::Io`] if a folder cannot be read, or links form a circle; [`Error::Content`] if there is no subfolder, or
+    /// one has no picture.
     ///
     /// # Examples
     /// ```
@@ -80,20 +85,23 @@ impl ImageFolder {
     /// ```
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
-        let subfolders: Vec<PathBuf> = entries(folder)?.into_iter().filter(|path| path.is_dir()).collect();
+        let classes = class_names(folder)?;
         let mut files = Vec::new();
-        for (class, subfolder) in (0..).zip(&subfolders) {
-            for path in entries(subfolder)? {
-                files.extend(Picture::of(path, class)?);
+        for (class, name) in (0..).zip(&classes) {
+            let of_class = pictures(folder, name, class)?;
+            if of_class.is_empty() {
+                let problem = "it has no picture; add .png, .jpg or .jpeg files, or delete it if it is no class";
+                return Err(Error::content(&folder.join(name), problem));
             }
+            files.extend(of_class);
         }
         if files.is_empty() {
             let problem =
                 "it has no pictures in subfolders; make a folder for each class, with .png, .jpg or .jpeg files";
             return Err(Error::content(folder, problem));
         }
-        let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { classes: subfolders.iter().map(name).collect(), files: files.into() })
+        let classes = classes.iter().map(|name| name.to_string_lossy().into_owned()).collect();
+        Ok(Self { folder: folder.into(), classes, files: files.into() })
     }
 
     /// The names of the classes, by number.
@@ -112,7 +120,7 @@ impl Dataset for ImageFolder {
     fn get(&self, index: usize) -> Result<(Tensor<Int>, i64)> {
         check_index(index, self.files.len())?;
         let Picture { path, class, .. } = &self.files[index];
-        Ok((decode(path)?, *class))
+        Ok((decode(&self.folder.join(path))?, *class))
     }
 
     fn identity(&self) -> String {
@@ -121,7 +129,7 @@ impl Dataset for ImageFolder {
         self.classes.iter().for_each(|class| add_text(&mut hash, class));
         self.files.iter().for_each(|picture| picture.add_to(&mut hash));
         let content = probes(n_files).try_fold(Hash::EMPTY, |mut content, index| {
-            content.add(self.files[index].content()?.to_string().as_bytes());
+            content.add(content_of(&self.folder.join(&self.files[index].path))?.to_string().as_bytes());
             io::Result::Ok(content)
         });
         format!("ImageFolder of {n_files} pictures in {n_classes} classes, {hash}, {}", hash_or_error(content))
@@ -129,28 +137,68 @@ impl Dataset for ImageFolder {
 }
 
 impl Picture {
-    /// `None` if the extension is not that of a picture, or the path is not a file.
-    fn of(path: PathBuf, class: i64) -> Result<Option<Self>> {
-        let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-        if !["png", "jpg", "jpeg"].contains(&&*extension) {
-            return Ok(None);
-        }
-        let metadata = fs::metadata(&path).map_err(|source| Error::io("read the metadata of", &path, source))?;
-        Ok(metadata.is_file().then_some(Self { path, class, len_bytes: metadata.len() }))
-    }
-
     /// Adds everything but the path of the folder to `hash`.
     fn add_to(&self, hash: &mut Hash) {
-        add_text(hash, &self.path.file_name().unwrap_or_default().to_string_lossy());
+        add_text(hash, &self.path.to_string_lossy());
         hash.add(&self.class.to_le_bytes());
         hash.add(&self.len_bytes.to_le_bytes());
     }
+}
 
-    /// A hash of the file's content.
-    fn content(&self) -> io::Result<Hash> {
-        let (file, len_bytes) = open_regular(&self.path)?;
-        hash_of_blocks(len_bytes, |out, at| file.read_exact_at(out, at))
+/// The names of the subfolders, sorted.
+fn class_names(folder: &Path) -> Result<Vec<OsString>> {
+    let failed = |source| Error::io("list", folder, source);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.path().is_dir() {
+            names.push(entry.file_name());
+        }
     }
+    names.sort();
+    Ok(names)
+}
+
+/// The pictures of a class, in torchvision's order: folders by their paths, the files of a folder by their names.
+fn pictures(folder: &Path, name: &OsStr, class: i64) -> Result<Vec<Picture>> {
+    let mut pictures = Vec::new();
+    for entry in WalkDir::new(folder.join(name)).follow_links(true) {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) if is_gone(&error) && !error.path().is_some_and(is_picture) => continue,
+            Err(error) => {
+                let path = error.path().unwrap_or(folder).to_owned();
+                return Err(Error::io("list", &path, error.into()));
+            }
+        };
+        if !is_picture(entry.path()) || !entry.file_type().is_file() {
+            continue;
+        }
+        let metadata =
+            entry.metadata().map_err(|error| Error::io("read the metadata of", entry.path(), error.into()))?;
+        let path = entry.path().strip_prefix(folder).unwrap_or(entry.path()).to_owned();
+        pictures.push(Picture { path, class, len_bytes: metadata.len() });
+    }
+    pictures.sort_by_cached_key(|Picture { path, .. }| {
+        [path.parent().map(Path::as_os_str), path.file_name()].map(|part| part.map(OsStr::to_owned))
+    });
+    Ok(pictures)
+}
+
+fn is_picture(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+    ["png", "jpg", "jpeg"].contains(&&*extension)
+}
+
+/// Whether the entry is a link to nothing, or has been deleted since its folder was read.
+fn is_gone(error: &walkdir::Error) -> bool {
+    error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+/// A hash of a file's content.
+fn content_of(path: &Path) -> io::Result<Hash> {
+    let (file, len_bytes) = open_regular(path)?;
+    hash_of_blocks(len_bytes, |out, at| file.read_exact_at(out, at))
 }
 
 /// Adds the length too; otherwise `ab`, `c` and `a`, `bc` would have the same hash.
@@ -221,13 +269,4 @@ fn to_rgb8(color: ColorType, pixels: &[u8], out: &mut [u8]) {
             _ => [0, 1, 2].map(|channel| value(pixel, channel)),
         };
     }
-}
-
-/// The entries of a folder, sorted.
-fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
-    let failed = |source| Error::io("list", folder, source);
-    let listed = fs::read_dir(folder).map_err(failed)?.map(|entry| entry.map(|entry| entry.path()));
-    let mut paths = listed.collect::<Result<Vec<_>, _>>().map_err(failed)?;
-    paths.sort();
-    Ok(paths)
 }
