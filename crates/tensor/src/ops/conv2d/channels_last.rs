@@ -3,6 +3,8 @@
 //! The operations take contiguous images and give contiguous results of shape `[batch, height, width, channels]`;
 //! views convert to and from the usual shape. Channels-last weights are used as they are, others are copied.
 
+use pagelock_cuda::library::ConvolutionKind;
+
 use super::convolution::{ConvolutionOp, MemoryFormat};
 use super::{Conv2dOptions, library};
 use crate::cuda::{Kernels, kernels};
@@ -73,7 +75,8 @@ pub(super) fn forward(
     }
     let dims = geometry.dims(image.shape(), weight.shape())?;
     let bias_fits = bias.is_none_or(|bias| *bias.shape() == [dims.out_channels]);
-    if !bias_fits || !library::is_wanted(device, &dims, image.dtype()) {
+    let is_wanted = |&kind: &ConvolutionKind| library::is_wanted(device, &dims, kind, image.dtype());
+    if !bias_fits || !library::KINDS.iter().all(is_wanted) {
         return Ok(None);
     }
     let weight_is_last = weight.is_channels_last();

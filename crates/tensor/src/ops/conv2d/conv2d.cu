@@ -7,9 +7,6 @@
 // q, p and k are pairs (row, column). Pixels outside the image are 0, and terms whose quotient is not an integer are
 // left out. Channels are those of one group. Halves are summed in f32; the order of each sum depends on the sizes
 // alone.
-//
-// Small convolutions take a few microseconds, of which fetching instructions is a large part: loops are unrolled only
-// where that is faster, and the host computes what it can.
 
 #define ROWS 4 // result channels of a thread
 #define TAPS 9 // pixels that a thread loads at once
@@ -24,8 +21,7 @@ struct Conv {
     i32 source[2], result[2], kernel[2], stride[2], padding[2], dilation[2];
     i32 row_stride, channel_stride; // of the weight
     i32 phases[2];                  // see `axis_of`
-    i32 pixel_blocks, row_blocks;   // of a phase; of a group
-    i32 chunk;                      // channels in shared memory at once
+    i32 pixel_blocks;               // of a phase
 };
 
 // Source index of tap t for result pixel q: q · scale + first + t · step.
@@ -35,102 +31,6 @@ struct Axis {
     i32 result_scale, result_first; // the index of result pixel q is q · result_scale + result_first
 };
 
-// ---- correlate_staged -----------------------------------------------------------------------------------------------
-#ifdef KERNEL_correlate_staged
-
-#define STAGE 6144 // pixels of 4 bytes in shared memory at once
-#define PACKS 576  // weights of a row in shared memory at once
-#define PHASES 4
-
-struct Staged { Conv conv; i64 group_stride; Axis axes[2][PHASES]; };
-
-// Adds the channels of a chunk that this thread's part handles. TX is the number of taps in a row, or 0 if only `ax`
-// has it.
-template <int TX> INLINE void add_chunk(R (&sums)[ROWS], const T* source, const Pack<R, ROWS>* weights, const Conv& g,
-                                        const Axis& ay, const Axis& ax, i32 channels, i32 source_y, i32 source_x) {
-    i32 taps_x = TX ? TX : ax.taps, width = g.source[1], plane = g.source[0] * width;
-    i32 weight_row = ay.tap_step * g.kernel[1], weight_plane = g.kernel[0] * g.kernel[1];
-    weights += ay.tap * g.kernel[1] + ax.tap;
-    #pragma unroll 1
-    for (i32 c = threadIdx.y; c < channels; c += blockDim.y) {
-        const T* row = source + c * plane + source_y * width + source_x;
-        const Pack<R, ROWS>* weight = weights + c * weight_plane;
-        i32 py = source_y;
-        #pragma unroll 1
-        for (i32 ty = 0; ty < ay.taps; ty++, py += ay.step, row += ay.step * width, weight += weight_row) {
-            if (u32(py) >= u32(g.source[0])) continue;
-            #pragma unroll (TX ? TX : 1)
-            for (i32 tx = 0; tx < taps_x; tx++) {
-                bool inside = u32(source_x + tx * ax.step) < u32(width);
-                R pixel = inside ? real(row[tx * ax.step]) : R(0);
-                Pack<R, ROWS> w = weight[tx * ax.tap_step];
-                for (int m = 0; m < ROWS; m++) sums[m] = multiply_add(pixel, w.at[m], sums[m]);
-            }
-        }
-    }
-}
-
-// For planes of few pixels: a block copies its image's channels to shared memory, as many as fit at once, and computes
-// ROWS channels of blockDim.x pixels of one phase; its blockDim.y parts share the channels.
-// Grid: image and group; phase and pixels; rows.
-extern "C" __global__ void __launch_bounds__(THREADS) correlate_staged(O* y, const T* x, const T* w, const T* b, Staged s) {
-    begin();
-    const Conv& g = s.conv;
-    __shared__ T source[STAGE * 4 / sizeof(T)];
-    __shared__ Pack<R, ROWS> weights[PACKS];
-
-    i32 block = 0, phase = blockIdx.y, group = 0;
-    if (g.pixel_blocks > 1) block = blockIdx.y % g.pixel_blocks, phase = blockIdx.y / g.pixel_blocks;
-    if (g.groups > 1) group = blockIdx.x % g.groups;
-    i32 phase_y = g.phases[1] > 1 ? phase / g.phases[1] : phase;
-    const Axis &ay = s.axes[0][phase_y], &ax = s.axes[1][phase - phase_y * g.phases[1]];
-    i32 row = blockIdx.z * ROWS, plane = g.source[0] * g.source[1], taps = g.kernel[0] * g.kernel[1];
-    u32 thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
-    x += i64(blockIdx.x) * g.channels * plane;
-    w += i64(group) * s.group_stride + i64(row) * g.row_stride;
-
-    u32 q = block * blockDim.x + threadIdx.x, qy = q / ax.count, qx = q - qy * ax.count;
-    bool is_pixel = qy < ay.count;
-    i32 source_y = qy * ay.scale + ay.first, source_x = qx * ax.scale + ax.first;
-
-    R sums[ROWS] = {};
-    for (i32 first = 0; first < g.channels; first += g.chunk) {
-        i32 channels = min(g.chunk, g.channels - first), len = channels * plane;
-        if (first > 0) __syncthreads();
-        #pragma unroll 1
-        for (i32 k = thread; k < channels * taps; k += threads) {
-            i32 at = first * g.channel_stride + k;
-            if (g.transposed) at += k / taps * (g.channel_stride - taps);
-            Pack<R, ROWS> weight;
-            for (int m = 0; m < ROWS; m++) weight.at[m] = row + m < g.rows ? real(w[at + i64(m) * g.row_stride]) : R(0);
-            weights[k] = weight;
-        }
-        const T* from = x + i64(first) * plane;
-        #pragma unroll 4
-        for (i32 i = thread; i < len; i += threads) source[i] = from[i];
-        __syncthreads();
-        if (!is_pixel) continue;
-        if (ax.taps == 3) add_chunk<3>(sums, source, weights, g, ay, ax, channels, source_y, source_x);
-        else add_chunk<0>(sums, source, weights, g, ay, ax, channels, source_y, source_x);
-    }
-
-    R* parts = reinterpret_cast<R*>(source); // [ROWS][threads]
-    __syncthreads();
-    for (int m = 0; m < ROWS; m++) parts[m * threads + thread] = sums[m];
-    __syncthreads();
-    if (!is_pixel) return;
-    i32 py = qy * ay.result_scale + ay.result_first, px = qx * ax.result_scale + ax.result_first;
-    #pragma unroll 1
-    for (i32 m = threadIdx.y; m < ROWS && row + m < g.rows; m += blockDim.y) {
-        R sum = g.has_bias ? real(b[group * g.rows + row + m]) : R(0);
-        #pragma unroll 1
-        for (u32 i = m * threads + threadIdx.x; i < (m + 1) * threads; i += blockDim.x) sum += parts[i];
-        i64 result_plane = i64(blockIdx.x) * g.rows + row + m;
-        y[(result_plane * g.result[0] + py) * g.result[1] + px] = to<O>(sum);
-    }
-}
-
-#endif
 // ---- correlate ------------------------------------------------------------------------------------------------------
 #ifdef KERNEL_correlate
 
@@ -164,7 +64,7 @@ struct Walker {
     }
 };
 
-// For planes and kernels of any size. A block computes ROWS channels of blockDim.x pixels of one phase, of any images; its
+// A block computes ROWS channels of blockDim.x pixels of one phase, of any images; its
 // blockDim.y parts share the taps.
 extern "C" __global__ void __launch_bounds__(THREADS) correlate(O* y, const T* x, const T* w, const T* b, Conv g) {
     begin();
@@ -174,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) correlate(O* y, const T* x
     u32 rest = blockIdx.x;
     u32 pixel = rest % g.pixel_blocks * blockDim.x + threadIdx.x;
     rest /= g.pixel_blocks;
-    i32 row = rest % g.row_blocks * ROWS;
-    rest /= g.row_blocks;
+    i32 row_blocks = (g.rows - 1) / ROWS + 1, row = rest % row_blocks * ROWS;
+    rest /= row_blocks;
     i32 group = rest % g.groups;
     rest /= g.groups;
     Axis ay = axis_of(g, 0, rest / g.phases[1]), ax = axis_of(g, 1, rest % g.phases[1]);

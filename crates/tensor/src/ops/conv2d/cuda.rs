@@ -1,5 +1,5 @@
-//! The three convolutions on a device. Large ones are in `library.rs`, those of small images in `small.rs`. For the
-//! others, this file chooses the kernel of `conv2d.cu`, its grid and its arguments.
+//! The three convolutions on a device. cuDNN computes most of them (`library.rs`), and the kernels of `small.rs` those
+//! of small images. For the others, this file chooses the kernel of `conv2d.cu`, its grid and its arguments.
 //!
 //! Every choice depends on sizes only, so results repeat bit for bit on one kind of device.
 
@@ -13,7 +13,7 @@ use super::small::{self, Gradient};
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MAX_BLOCKS, count};
 use crate::element::DType;
 use crate::error::Result;
-use crate::inlined::{Array, from_fn};
+use crate::inlined::Array;
 
 static CODE: Code =
     Code { name: "conv2d", text: concat!(include_str!("../../cuda/sums.cu"), include_str!("conv2d.cu")) };
@@ -22,9 +22,6 @@ static CODE: Code =
 const ROWS: usize = 4;
 const TAPS: usize = 9;
 const THREADS: usize = 256;
-const STAGE_BYTES: usize = 4 * 6144;
-const PACKS: usize = 576;
-const PHASES: usize = 4;
 const CLUSTER: usize = 8;
 
 /// A number of blocks that keeps any current GPU busy. A constant, since results must not depend on the number of
@@ -52,32 +49,6 @@ struct Conv {
     channel_stride: i32,
     phases: [i32; 2],
     pixel_blocks: i32,
-    row_blocks: i32,
-    chunk: i32,
-}
-
-/// `Axis` of `conv2d.cu`.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Axis {
-    count: i32,
-    scale: i32,
-    first: i32,
-    step: i32,
-    taps: i32,
-    tap: i32,
-    tap_step: i32,
-    result_scale: i32,
-    result_first: i32,
-}
-
-/// `Staged` of `conv2d.cu`.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C)]
-struct Staged {
-    conv: Conv,
-    group_stride: i64,
-    axes: [[Axis; PHASES]; 2],
 }
 
 /// `WeightGrad` of `conv2d.cu`.
@@ -161,7 +132,6 @@ impl Conv {
             row_stride: int(row_stride)?,
             channel_stride: int(channel_stride)?,
             phases: both(phases)?,
-            row_blocks: int(rows.div_ceil(ROWS))?,
             ..Conv::zeroed()
         })
     }
@@ -171,6 +141,11 @@ impl Conv {
         [0, 1].iter().map(|&axis| (self.result[axis] as usize).div_ceil(self.phases[axis] as usize)).product()
     }
 
+    /// Blocks for the result channels of a group.
+    fn row_blocks(&self) -> usize {
+        (self.rows as usize).div_ceil(ROWS)
+    }
+
     fn n_phases(&self) -> usize {
         self.phases[0] as usize * self.phases[1] as usize
     }
@@ -178,109 +153,20 @@ impl Conv {
     fn kernel_area(&self) -> usize {
         self.kernel[0] as usize * self.kernel[1] as usize
     }
-
-    /// `axis_of` of `conv2d.cu`.
-    fn axis(&self, side: usize, phase: i32) -> Axis {
-        let [stride, padding, dilation] = [self.stride, self.padding, self.dilation].mapped(|both| both[side]);
-        let (kernel, result) = (self.kernel[side], self.result[side]);
-        if self.transposed == 0 {
-            let (scale, first, step) = (stride, -padding, dilation);
-            return Axis {
-                count: result,
-                scale,
-                first,
-                step,
-                taps: kernel,
-                tap_step: 1,
-                result_scale: 1,
-                ..Axis::zeroed()
-            };
-        }
-        let tap = (0..kernel).find(|tap| (phase + padding - tap * dilation) % stride == 0).unwrap_or(kernel);
-        let tap_step = (1..kernel).find(|step| step * dilation % stride == 0).unwrap_or(kernel);
-        Axis {
-            count: (result - phase + stride - 1) / stride,
-            scale: 1,
-            first: (phase + padding - tap * dilation) / stride,
-            step: -(tap_step * dilation) / stride,
-            taps: if tap < kernel { (kernel - tap - 1) / tap_step + 1 } else { 0 },
-            tap,
-            tap_step,
-            result_scale: stride,
-            result_first: phase,
-        }
-    }
 }
 
+/// Launches as many images at a time as 32-bit pixel numbers allow.
 fn correlate(
     device: &CudaDevice,
     op: &'static str,
     conv: Conv,
     batch: usize,
-    inputs: [CudaView<'_>; 2],
+    [source, weight]: [CudaView<'_>; 2],
     bias: Option<CudaView<'_>>,
-    out: CudaOut<'_>,
-) -> Result<()> {
-    let conv = Conv { has_bias: bias.is_some().into(), ..conv };
-    let [source, weight] = inputs;
-    let tensors = [source, weight, bias.unwrap_or(weight)];
-    match Staged::new(&conv, batch, source.dtype().size()) {
-        Some((staged, launch)) => {
-            let arguments = Argument::Value(bytemuck::bytes_of(&staged));
-            run(device, op, "correlate_staged", launch, tensors, arguments, out)
-        }
-        None => correlate_any(device, op, conv, batch, tensors, out),
-    }
-}
-
-impl Staged {
-    /// The arguments of `correlate_staged`, if planes and kernel are small enough for it.
-    fn new(conv: &Conv, batch: usize, element_bytes: usize) -> Option<(Staged, Launch)> {
-        let plane = conv.source[0] as usize * conv.source[1] as usize;
-        let [area, stage] = [conv.kernel_area(), STAGE_BYTES / element_bytes];
-        let weights = (conv.channels as usize).checked_mul(conv.channel_stride as usize)?;
-        let fits = plane <= stage && area <= PACKS && weights < i32::MAX as usize;
-        if !fits || conv.phases.iter().any(|&phases| phases as usize > PHASES) {
-            return None;
-        }
-        let chunk = (stage / plane.max(1)).min(PACKS / area).min(conv.channels as usize).max(1);
-        let pixels = conv.phase_pixels();
-        let block_pixels = pixels.next_multiple_of(16).min(THREADS);
-        let mut parts = 1;
-        while 2 * parts * block_pixels <= THREADS && 2 * parts <= chunk {
-            parts *= 2;
-        }
-        let pixel_blocks = pixels.div_ceil(block_pixels);
-        let grid = [batch * conv.groups as usize, pixel_blocks * conv.n_phases(), conv.row_blocks as usize];
-        if grid[0] > i32::MAX as usize || grid[1] > MAX_BLOCKS || grid[2] > MAX_BLOCKS {
-            return None;
-        }
-        let conv = Conv { chunk: chunk as i32, pixel_blocks: pixel_blocks as i32, ..*conv };
-        let axis = |side: usize, phase: usize| match (phase as i32) < conv.phases[side] {
-            true => conv.axis(side, phase as i32),
-            false => Axis::zeroed(),
-        };
-        let axes = [0, 1].mapped(|side| from_fn(|phase| axis(side, phase)));
-        let group_stride = i64::from(conv.rows) * i64::from(conv.channels) * area as i64;
-        let launch = Launch {
-            grid: grid.mapped(|blocks| blocks as u32),
-            block: [block_pixels as u32, parts as u32, 1],
-            shared_bytes: 0,
-        };
-        Some((Staged { conv, group_stride, axes }, launch))
-    }
-}
-
-/// For all sizes; launches as many images at a time as 32-bit pixel numbers allow.
-fn correlate_any(
-    device: &CudaDevice,
-    op: &'static str,
-    conv: Conv,
-    batch: usize,
-    tensors: [CudaView<'_>; 3],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (pixels, n_phases, rows) = (conv.phase_pixels(), conv.n_phases(), conv.row_blocks as usize);
+    let conv = Conv { has_bias: bias.is_some().into(), ..conv };
+    let (pixels, n_phases, rows) = (conv.phase_pixels(), conv.n_phases(), conv.row_blocks());
     count(op, conv.channels as usize * conv.kernel_area())?;
     let others = count(op, rows * conv.groups as usize * n_phases)? as usize;
     count(op, 2 * pixels.max(others * pixels.div_ceil(32)))?;
@@ -302,15 +188,21 @@ fn correlate_any(
             block: [block_pixels as u32, parts as u32, 1],
             shared_bytes: 0,
         };
-        let arguments = Argument::Value(bytemuck::bytes_of(&conv));
-        run(device, op, "correlate", launch, tensors, arguments, out.reborrow())?;
+        let [source_argument, weight, bias] = [source, weight, bias.unwrap_or(weight)].mapped(|view| view.argument());
+        let conv = Argument::Value(bytemuck::bytes_of(&conv));
+        let arguments = [out.argument(), source_argument, weight, bias, conv];
+        // SAFETY: the kernel takes these; since the sizes of `ConvDims` fit together, it reads only inside source,
+        // weight and, if there is one, bias, and writes each result pixel of these images once.
+        unsafe { CODE.launch(device, op, ([source.dtype(); 2], "correlate"), launch, &arguments)? };
     }
     Ok(())
 }
 
 /// Whether there are fused kernels with `relu`, masks and a bias' gradient, and they are the fastest way.
 pub(super) fn is_fused(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
-    small::is_small(device, d, dtype) && !library::is_wanted(device, d, dtype)
+    let has_kernel = |&kind: &ConvolutionKind| small::has_kernel(device, d, kind, dtype);
+    let is_for_library = |&kind: &ConvolutionKind| library::is_wanted(device, d, kind, dtype);
+    library::KINDS.iter().all(has_kernel) && !library::KINDS.iter().any(is_for_library)
 }
 
 fn assert_done(is_done: bool, d: &ConvDims) {
@@ -350,7 +242,7 @@ pub(super) fn weight_grad(
     let conv = Conv { end_image: count(op, d.batch)?.into(), ..Conv::new(d, false)? };
     let tap_blocks = conv.kernel_area().div_ceil(TAPS);
     let pixels = d.out_size[0] * d.out_size[1];
-    let grid = [1, conv.row_blocks as usize * tap_blocks, d.in_channels];
+    let grid = [1, conv.row_blocks() * tap_blocks, d.in_channels];
     let tiles = grid[1] * grid[2];
     if grid[1] > MAX_BLOCKS || grid[2] > MAX_BLOCKS {
         count(op, usize::MAX)?; // refused
@@ -370,20 +262,4 @@ pub(super) fn weight_grad(
     // SAFETY: the kernel takes these; since the sizes of `ConvDims` fit together, it reads only inside image and
     // gradient, and writes each weight once.
     unsafe { CODE.launch(device, op, ([image.dtype(); 2], kernel), launch, &arguments) }
-}
-
-fn run(
-    device: &CudaDevice,
-    op: &'static str,
-    kernel: &'static str,
-    launch: Launch,
-    tensors: [CudaView<'_>; 3],
-    geometry: Argument<'_>,
-    mut out: CudaOut<'_>,
-) -> Result<()> {
-    let types = [tensors[0].dtype(); 2];
-    let [source, weight, bias] = tensors.mapped(|tensor| tensor.argument());
-    // SAFETY: the kernels take these; since the sizes of `ConvDims` fit together, they read only inside source,
-    // weight and, if there is one, bias, and write each result pixel once.
-    unsafe { CODE.launch(device, op, (types, kernel), launch, &[out.argument(), source, weight, bias, geometry]) }
 }

@@ -1,8 +1,9 @@
-//! Large convolutions on a device by cuDNN, except in `f64`, for which it has few kernels.
+//! Convolutions on a device by cuDNN, where it is faster, except in `f64`, for which it has few kernels.
 
-use pagelock_cuda::library::{Convolution, ConvolutionKind, DataType, Layout4};
+use pagelock_cuda::library::{Convolution, ConvolutionKind, DataType, Exactness, Layout4};
 
 use super::cpu::ConvDims;
+use super::small;
 use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView, Formula, Work, choice, data_type};
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -11,16 +12,31 @@ use crate::layout::Layout;
 use crate::precision::exactness;
 use crate::shape::Shape;
 
-/// The library is used for at least this many multiplications and channels of a group, for which its three
-/// convolutions together are faster (`cargo bench --bench large -- --limits`).
-const LARGE: usize = 1 << 27;
-const MIN_CHANNELS: usize = 32;
+pub(super) const KINDS: [ConvolutionKind; 3] =
+    [ConvolutionKind::Forward, ConvolutionKind::ImageGrad, ConvolutionKind::WeightGrad];
 
-fn is_large(d: &ConvDims) -> bool {
+/// Convolutions of fewer multiplications take little longer than their launch.
+const MIN_MULTIPLICATIONS: usize = 1 << 20;
+/// The library's gradients of weights are slow for fewer channels of a group.
+const MIN_CHANNELS: usize = 64;
+
+/// Whether the library is faster than this project's kernels (`cargo bench --bench large -- --limits`). For exact
+/// `f32`, few of its gradients have a fixed order of sums, and none of these is for groups or few channels.
+fn is_faster(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DType) -> bool {
     let sizes = [d.batch, d.out_size[0], d.out_size[1], d.out_channels, d.in_channels, d.kernel[0], d.kernel[1]];
     let multiplications = sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size)) / d.groups;
-    let channels = d.in_channels.min(d.out_channels) / d.groups;
-    channels >= MIN_CHANNELS && multiplications >= LARGE
+    if multiplications < MIN_MULTIPLICATIONS {
+        return false;
+    }
+    let is_depthwise = d.groups > 1 && d.groups == d.in_channels;
+    let has_few_channels = d.in_channels.min(d.out_channels) / d.groups < MIN_CHANNELS;
+    let is_exact = dtype == DType::F32 && exactness() == Exactness::Exact;
+    let has_kernel = || small::has_kernel(device, d, kind, dtype);
+    let own_is_faster = match kind {
+        ConvolutionKind::WeightGrad => has_few_channels && (is_exact || has_kernel()),
+        _ => is_exact && d.groups > 1 || (is_exact || has_few_channels) && has_kernel(),
+    };
+    is_depthwise || !own_is_faster
 }
 
 /// The library's name of the type, if the library is used for it.
@@ -29,18 +45,18 @@ fn library_type(dtype: DType) -> Option<DataType> {
 }
 
 /// Whether the library is used for this convolution, unless it then refuses.
-pub(super) fn is_wanted(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
-    is_for(device, is_large(d), dtype)
+pub(super) fn is_wanted(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DType) -> bool {
+    is_for(device, || is_faster(device, d, kind, dtype), dtype)
 }
 
-/// Whether the library is used for large convolutions of that type.
+/// Whether the library is used for some convolutions of that type.
 pub(super) fn is_available(device: &CudaDevice, dtype: DType) -> bool {
-    is_for(device, true, dtype)
+    is_for(device, || true, dtype)
 }
 
-fn is_for(device: &CudaDevice, is_large: bool, dtype: DType) -> bool {
-    let work = Work { op: "conv2d", is_large, sizes: &String::new };
-    library_type(dtype).is_some() && device.dnn_for(&work).is_ok_and(|dnn| dnn.is_some())
+fn is_for(device: &CudaDevice, is_faster: impl FnOnce() -> bool, dtype: DType) -> bool {
+    let work = |is_large| Work { op: "conv2d", is_large, sizes: &String::new };
+    library_type(dtype).is_some() && device.dnn_for(&work(is_faster())).is_ok_and(|dnn| dnn.is_some())
 }
 
 /// Computes one of the three convolutions; false if the library is missing or not used for it. `inputs` are two of
@@ -60,7 +76,7 @@ pub(super) fn convolve(
         return Ok(false);
     }
     let sizes = || sizes_of(d, dtype);
-    let work = Work { op, is_large: is_large(d), sizes: &sizes };
+    let work = Work { op, is_large: is_faster(device, d, kind, dtype), sizes: &sizes };
     let Some(dnn) = device.dnn_for(&work)? else { return Ok(false) };
     let convolution =
         describe(d, kind, data_type, in_order(kind, inputs.mapped(|x| strides(x.layout())), strides(out.layout())));

@@ -3,6 +3,7 @@
 //! How much a thread and a block compute depends on the geometry and the element type alone. Batch and device do not
 //! matter, so results repeat bit for bit, and a last, smaller batch needs no other kernel.
 
+use pagelock_cuda::library::ConvolutionKind;
 use pagelock_cuda::{Argument, Launch};
 
 use super::cpu::ConvDims;
@@ -396,16 +397,21 @@ fn has_clusters(device: &CudaDevice) -> bool {
     device.cuda().properties().compute_capability >= (9, 0)
 }
 
-/// Whether this file computes the forward pass and both gradients, with bias, relu and mask, for elements of that
-/// type: then they can be fused.
-pub(super) fn is_small(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
+/// Whether this file has a kernel for that convolution of elements of that type, with bias, relu or mask.
+pub(super) fn has_kernel(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DType) -> bool {
     let size = computing_bytes(dtype);
-    let [forward, backward] = [false, true].mapped(|transposed| {
-        let plan = Geometry::new(d, transposed).and_then(|g| Correlation::new(g, size, transposed));
+    let geometry = |transposed| Geometry::new(d, transposed);
+    let correlates = |transposed| {
+        let plan = geometry(transposed).and_then(|g| Correlation::new(g, size, transposed));
         plan.is_some_and(|plan| plan.launch(d.batch).is_some())
-    });
-    let weight = Geometry::new(d, false).and_then(|g| WeightGrad::new(g, size));
-    has_clusters(device) && forward && backward && weight.is_some()
+    };
+    match kind {
+        ConvolutionKind::Forward => correlates(false),
+        ConvolutionKind::ImageGrad => correlates(true),
+        ConvolutionKind::WeightGrad => {
+            has_clusters(device) && geometry(false).is_some_and(|g| WeightGrad::new(g, size).is_some())
+        }
+    }
 }
 
 #[cfg(test)]
