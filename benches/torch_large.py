@@ -4,6 +4,7 @@ Prints one JSON object; the names are those of `benches/large`. Convolutions are
 the tensors of the other half are, with `cudnn.benchmark` on; rows that end in `channels_last` are extra.
 
     python benches/torch_large.py > torch.json
+    python benches/torch_large.py --limits    # the convolutions of `--bench large -- --limits`, with a fixed order of sums
 """
 
 import json
@@ -79,7 +80,55 @@ def convolutions(times):
                     times[row + what + suffix] = milliseconds(backward)
 
 
+# Batch, channels in and out, side, kernel; stride, dilation, groups.
+LIMITS = [
+    ((64, 1, 16, 28, 3), 2, 1, 1),
+    ((64, 16, 16, 14, 3), 2, 1, 1),
+    ((64, 6, 16, 14, 5), 1, 1, 1),
+    ((128, 3, 64, 32, 3), 1, 1, 1),
+    ((128, 16, 16, 32, 3), 1, 1, 1),
+    ((128, 32, 64, 16, 3), 2, 1, 1),
+    ((128, 64, 64, 8, 3), 1, 1, 1),
+    ((64, 24, 144, 28, 1), 1, 1, 1),
+    ((32, 3, 64, 224, 7), 2, 1, 1),
+    ((32, 3, 64, 224, 3), 1, 1, 1),
+    ((64, 64, 128, 32, 4), 2, 1, 1),
+    ((4, 16, 32, 128, 3), 1, 1, 1),
+    ((32, 32, 32, 14, 3), 1, 2, 1),
+    ((1, 16, 16, 64, 3), 1, 1, 1),
+    ((1, 64, 64, 56, 3), 1, 1, 1),
+    ((1, 512, 512, 7, 3), 1, 1, 1),
+    ((1, 256, 64, 56, 1), 1, 1, 1),
+    ((32, 144, 144, 56, 3), 1, 1, 144),
+    ((32, 960, 960, 7, 3), 1, 1, 960),
+    ((4, 8, 8, 14, 3), 1, 1, 8),
+    ((32, 256, 256, 28, 3), 1, 1, 32),
+]
+
+
+def limits():
+    torch.backends.cudnn.deterministic = True
+    for (batch, ins, outs, side, kernel), stride, dilation, groups in LIMITS:
+        for name in ("float32", "bfloat16"):
+            dtype, tf32 = NUMBERS[name]
+            precision(tf32)
+            image = torch.randn(batch, ins, side, side, device="cuda", dtype=dtype)
+            weight = torch.randn(outs, ins // groups, kernel, kernel, device="cuda", dtype=dtype)
+            sizes = ([stride] * 2, [kernel // 2] * 2, [dilation] * 2)
+            forward = lambda: F.conv2d(image, weight, None, *sizes, groups)
+            gradient = torch.randn_like(forward())
+            backward = lambda mask: torch.ops.aten.convolution_backward(
+                gradient, image, weight, None, *sizes, False, [0, 0], groups, mask
+            )
+            calls = [forward, lambda: backward([True, False, False]), lambda: backward([False, True, False])]
+            times = "".join(f"{milliseconds(call) * 1e3:10.1f}" for call in calls)
+            print(f"{batch} of {ins} to {outs}, {side}², {kernel}×{kernel}, {stride} {dilation} {groups} {name:9}{times}")
+
+
 if __name__ == "__main__":
+    if "--limits" in sys.argv:
+        limits()
+        sys.exit()
     times = {}
     for measure in (products, convolutions):
         measure(times)

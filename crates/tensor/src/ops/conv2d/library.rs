@@ -17,8 +17,10 @@ pub(super) const KINDS: [ConvolutionKind; 3] =
 
 /// Convolutions of fewer multiplications take little longer than their launch.
 const MIN_MULTIPLICATIONS: usize = 1 << 20;
-/// The library's gradients of weights are slow for fewer channels of a group.
+/// The library's gradients of weights are slow for fewer channels of a group, unless there are this many
+/// multiplications.
 const MIN_CHANNELS: usize = 64;
+const MANY_MULTIPLICATIONS: usize = 1 << 31;
 
 /// Whether the library is faster than this project's kernels (`cargo bench --bench large -- --limits`). For exact
 /// `f32`, few of its gradients have a fixed order of sums, and none of these is for groups or few channels.
@@ -33,7 +35,9 @@ fn is_faster(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DT
     let is_exact = dtype == DType::F32 && exactness() == Exactness::Exact;
     let has_kernel = || small::has_kernel(device, d, kind, dtype);
     let own_is_faster = match kind {
-        ConvolutionKind::WeightGrad => has_few_channels && (is_exact || has_kernel()),
+        ConvolutionKind::WeightGrad => {
+            has_few_channels && multiplications < MANY_MULTIPLICATIONS && (is_exact || has_kernel())
+        }
         _ => is_exact && d.groups > 1 || (is_exact || has_few_channels) && has_kernel(),
     };
     is_depthwise || !own_is_faster
