@@ -1,4 +1,4 @@
-"""Operations beyond those of images on a GPU in PyTorch: the rows of `cargo bench --bench wide`.
+"""Operations other than products and convolutions on a GPU in PyTorch: the rows of `cargo bench --bench wide`.
 
     python benches/torch_wide.py [--json]
 
@@ -116,6 +116,43 @@ def convolutions():
     pair("conv1d.64x256x4096.k5", (x, weight), lambda: F.conv1d(x, weight, padding=2))
 
 
+def photos():
+    for dtype, name in ((torch.float32, "float32"), (BF16, "bfloat16")):
+
+        def row(what, of, f):
+            pair(f"photos.{what}.{name}", of, f)
+
+        x, weight, bias = tensor(32, 64, 112, 112, dtype=dtype), tensor(64), tensor(64)
+        row("batch_norm", (x, weight, bias), lambda: F.batch_norm(x, None, None, weight, bias, True))
+        row("relu", (x,), lambda: F.relu(x))
+        row("max_pool2d.k3s2", (x,), lambda: F.max_pool2d(x, 3, 2, 1))
+        row("avg_pool2d.k2", (x,), lambda: F.avg_pool2d(x, 2))
+        row("instance_norm", (x,), lambda: F.instance_norm(x))
+        row("channels_last", (x,), lambda: x.contiguous(memory_format=torch.channels_last))
+        deep = tensor(32, 2048, 7, 7, dtype=dtype)
+        row("adaptive_avg_pool2d", (deep,), lambda: F.adaptive_avg_pool2d(deep, 1))
+        y = tensor(8, 64, 128, 128, dtype=dtype)
+        row("cat", (y,), lambda: torch.cat((y, y), 1))
+        row("pad.reflect", (y,), lambda: F.pad(y, (3, 3, 3, 3), "reflect"))
+        row("pixel_shuffle", (y,), lambda: F.pixel_shuffle(y, 2))
+        row("interpolate.nearest", (y,), lambda: F.interpolate(y, scale_factor=2))
+        row("interpolate.bilinear", (y,), lambda: F.interpolate(y, scale_factor=2, mode="bilinear"))
+        grid = tensor(8, 128, 128, 2, dtype=dtype)
+        row("grid_sample", (y, grid), lambda: F.grid_sample(y, grid, align_corners=False))
+        kernel = tensor(64, 32, 2, 2, dtype=dtype)
+        row("conv_transpose2d.k2s2", (y, kernel), lambda: F.conv_transpose2d(y, kernel, stride=2))
+        scores, classes = tensor(8, 21, 256, 256, dtype=dtype), index(21, 8, 256, 256)
+        row("softmax.of_channels", (scores,), lambda: scores.softmax(1))
+        row("cross_entropy.of_pixels", (scores,), lambda: F.cross_entropy(scores, classes))
+        say(f"photos.argmax.of_channels.{name}", milliseconds(lambda: scores.argmax(1)))
+        words, w, b = tensor(32, 3136, 96, dtype=dtype), tensor(96, dtype=dtype), tensor(96, dtype=dtype)
+        row("layer_norm.96", (words, w, b), lambda: F.layer_norm(words, (96,), w, b))
+        matrix = tensor(384, 96, dtype=dtype)
+        row("linear.96to384", (words, matrix), lambda: F.linear(words, matrix))
+        flat, large = tensor(32, 25088, dtype=dtype), tensor(4096, 25088, dtype=dtype)
+        row("linear.25088to4096", (flat, large), lambda: F.linear(flat, large))
+
+
 def layers():
     for hidden, dtype, name in ((1024, torch.float32, "float32"), (1024, BF16, "bfloat16"), (128, torch.float32, "float32")):
         x = tensor(64, 128, hidden, dtype=dtype)
@@ -158,11 +195,13 @@ def transformer():
 
 
 if __name__ == "__main__":
+    torch.set_float32_matmul_precision("high")  # as convolutions are
     warm_up()
     attention()
     vocabulary()
     square()
     convolutions()
+    photos()
     layers()
     cells()
     optimizers()

@@ -1,4 +1,4 @@
-//! Times operations beyond those of image models on a GPU. `benches/torch_wide.py` times the same rows in PyTorch.
+//! Times operations other than products and convolutions on a GPU. `benches/torch_wide.py` times the same rows in PyTorch.
 //!
 //! ```text
 //! cargo bench --bench wide -- [--only sort,topk] [--json]
@@ -19,7 +19,8 @@ use pagelock::nn::{GRUCell, LSTMCell, RNNCell, RNNOptions};
 use pagelock::prelude::*;
 use pagelock::tensor::autograd::{Backward, grad};
 use pagelock::tensor::{
-    ConvTranspose2dOptions, Float32MatmulPrecision, Result, set_float32_matmul_precision, with_deterministic_algorithms,
+    BatchNormOptions, ConvTranspose2dOptions, Float32MatmulPrecision, PadMode, Pool2dOptions, Result,
+    set_float32_matmul_precision, with_deterministic_algorithms,
 };
 
 /// Times operations on a GPU
@@ -181,6 +182,53 @@ fn convolutions(bench: &Bench) -> anyhow::Result<()> {
     bench.pair("conv1d.64x256x4096.k5", &[&x, &weight], &|| F::conv1d(&x, &weight, None, padded))
 }
 
+/// What networks for photos and their segmentation do between convolutions.
+fn photos(bench: &Bench) -> anyhow::Result<()> {
+    for dtype in [DType::F32, DType::BF16] {
+        let pair = |name: &str, of: &[&Tensor], f: &dyn Fn() -> Result<Tensor>| {
+            bench.pair(&format!("photos.{name}.{}", dtype.name()), of, f)
+        };
+        let x = bench.tensor(dtype, &[32, 64, 112, 112])?;
+        let (weight, bias) = (bench.tensor(DType::F32, &[64])?, bench.tensor(DType::F32, &[64])?);
+        let normalize = || F::batch_norm(&x, None, Some(&weight), Some(&bias), BatchNormOptions::default());
+        pair("batch_norm", &[&x, &weight, &bias], &normalize)?;
+        pair("relu", &[&x], &|| x.relu())?;
+        pair("max_pool2d.k3s2", &[&x], &|| x.max_pool2d(Pool2dOptions::new(3).stride(2).padding(1)))?;
+        pair("avg_pool2d.k2", &[&x], &|| x.avg_pool2d(Pool2dOptions::new(2)))?;
+        pair("instance_norm", &[&x], &|| F::instance_norm(&x, None, None, 1e-5))?;
+        pair("channels_last", &[&x], &|| x.channels_last())?;
+        let x = bench.tensor(dtype, &[32, 2048, 7, 7])?;
+        pair("adaptive_avg_pool2d", &[&x], &|| x.adaptive_avg_pool2d([1, 1]))?;
+        let x = bench.tensor(dtype, &[8, 64, 128, 128])?;
+        pair("cat", &[&x], &|| Tensor::cat(&[&x, &x], 1))?;
+        pair("pad.reflect", &[&x], &|| x.pad(&[3, 3, 3, 3], PadMode::Reflect))?;
+        pair("pixel_shuffle", &[&x], &|| F::pixel_shuffle(&x, 2))?;
+        pair("interpolate.nearest", &[&x], &|| {
+            F::interpolate(&x, Scale::Factor(&[2.0, 2.0]), InterpolateOptions::default())
+        })?;
+        let bilinear = InterpolateOptions::mode(InterpolationMode::Bilinear);
+        pair("interpolate.bilinear", &[&x], &|| F::interpolate(&x, Scale::Factor(&[2.0, 2.0]), bilinear))?;
+        let grid = bench.tensor(dtype, &[8, 128, 128, 2])?;
+        pair("grid_sample", &[&x, &grid], &|| F::grid_sample(&x, &grid, GridSampleOptions::default()))?;
+        let kernel = bench.tensor(dtype, &[64, 32, 2, 2])?;
+        let doubling = ConvTranspose2dOptions::new().stride(2);
+        pair("conv_transpose2d.k2s2", &[&x, &kernel], &|| x.conv_transpose2d(&kernel, None, doubling))?;
+        let (scores, classes) = (bench.tensor(dtype, &[8, 21, 256, 256])?, bench.index(21, &[8, 256, 256])?);
+        pair("softmax.of_channels", &[&scores], &|| scores.softmax(1))?;
+        pair("cross_entropy.of_pixels", &[&scores], &|| F::cross_entropy(&scores, &classes))?;
+        bench.alone(&format!("photos.argmax.of_channels.{}", dtype.name()), &|| scores.argmax(1).map(drop))?;
+        let x = bench.tensor(dtype, &[32, 3136, 96])?;
+        let (weight, bias) = (bench.tensor(dtype, &[96])?, bench.tensor(dtype, &[96])?);
+        let normalize = || F::layer_norm(&x, [96], Some(&weight), Some(&bias), 1e-5);
+        pair("layer_norm.96", &[&x, &weight, &bias], &normalize)?;
+        let matrix = bench.tensor(dtype, &[384, 96])?;
+        pair("linear.96to384", &[&x, &matrix], &|| F::linear(&x, &matrix, None))?;
+        let (x, matrix) = (bench.tensor(dtype, &[32, 25088])?, bench.tensor(dtype, &[4096, 25088])?);
+        pair("linear.25088to4096", &[&x, &matrix], &|| F::linear(&x, &matrix, None))?;
+    }
+    Ok(())
+}
+
 /// An input, if there is one, and the parameters.
 fn tensors<'a>(input: Option<&'a Tensor>, parameters: &'a [Parameter]) -> Vec<&'a Tensor> {
     input.into_iter().chain(parameters.iter().map(|parameter| parameter.as_tensor())).collect()
@@ -279,6 +327,7 @@ fn main() -> anyhow::Result<()> {
     vocabulary(&bench)?;
     square(&bench)?;
     convolutions(&bench)?;
+    photos(&bench)?;
     layers(&bench)?;
     cells(&bench)?;
     optimizers(&bench)?;

@@ -12,6 +12,7 @@ use crate::layout::Layout;
 use crate::precision::exactness;
 use crate::shape::Shape;
 
+/// The convolution and its two gradients.
 pub(super) const KINDS: [ConvolutionKind; 3] =
     [ConvolutionKind::Forward, ConvolutionKind::ImageGrad, ConvolutionKind::WeightGrad];
 
@@ -22,8 +23,8 @@ const MIN_MULTIPLICATIONS: usize = 1 << 20;
 const MIN_CHANNELS: usize = 64;
 const MANY_MULTIPLICATIONS: usize = 1 << 31;
 
-/// Whether the library is faster than this project's kernels (`cargo bench --bench large -- --limits`). For exact
-/// `f32`, few of its gradients have a fixed order of sums, and none of these is for groups or few channels.
+/// Whether the library is faster than this project's kernels (`cargo bench --bench large -- --limits`). In exact `f32`,
+/// those of its algorithms that have a fixed order of sums are slow for groups and for few channels.
 fn is_faster(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DType) -> bool {
     let sizes = [d.batch, d.out_size[0], d.out_size[1], d.out_channels, d.in_channels, d.kernel[0], d.kernel[1]];
     let multiplications = sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size)) / d.groups;
