@@ -1,9 +1,10 @@
 //! Resizing sequences, images and volumes.
 //!
-//! Every mode but `Area` resizes one dimension after the other. Along a dimension, each output is a weighted sum of a
-//! few inputs, its taps: one for the nearest neighbor, two for linear and four for cubic interpolation, more with
-//! `antialias`. A short dimension is multiplied by the matrix of the weights, `[out, in]`, so its gradient is a
-//! matrix product too. For a long dimension the taps are gathered and added.
+//! Every mode but `Area` resizes one dimension after the other, except the nearest neighbor with whole factors on a GPU,
+//! which is one copy. Along a dimension, each output is a weighted sum of a few inputs, its taps: one for the nearest
+//! neighbor, two for linear and four for cubic interpolation, more with `antialias`. A short dimension is multiplied by
+//! the matrix of the weights, `[out, in]`, so its gradient is a matrix product too. For a long dimension the taps are
+//! gathered and added.
 
 use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
@@ -129,6 +130,12 @@ pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) ->
             _ => unreachable!("checked to have up to three dimensions"),
         };
     }
+    // Half the time of a selection along each dimension on a GPU, but twice as much on the CPU.
+    if !x.device().is_cpu()
+        && let Some(times) = whole_factors(x, &sizes, factors.as_deref(), options.mode)
+    {
+        return repeated(x, &times);
+    }
     let resize = |x: &Tensor| {
         sizes.iter().enumerate().try_fold(x.clone(), |x, (axis, &to)| {
             let from = x.dims()[axis + 2];
@@ -144,6 +151,29 @@ pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) ->
         None => resize(x),
         Some(_) => computed(x, resize),
     })
+}
+
+/// How often each element is repeated along each dimension, if the mode takes the nearest neighbor and all sizes are
+/// multiples of the old ones.
+fn whole_factors(x: &Tensor, sizes: &[usize], factors: Option<&[f64]>, mode: InterpolationMode) -> Option<Vec<usize>> {
+    let space = &x.dims()[2..];
+    let times: Vec<usize> = std::iter::zip(space, sizes).map(|(from, to)| to / from).collect();
+    let is_nearest = matches!(mode, InterpolationMode::Nearest | InterpolationMode::NearestExact);
+    let are_multiples = std::iter::zip(space, &times).zip(sizes).all(|((from, times), to)| from * times == *to);
+    let are_factors = factors.is_none_or(|factors| std::iter::zip(factors, &times).all(|(&f, &n)| f == n as f64));
+    (is_nearest && are_multiples && are_factors).then_some(times)
+}
+
+/// Repeats each element along the dimensions behind batch and channels, in one copy.
+fn repeated(x: &Tensor, times: &[usize]) -> Result<Tensor> {
+    let (outer, space) = x.dims().split_at(2);
+    let [mut split, mut wide, mut whole] = [outer.to_vec(), outer.to_vec(), outer.to_vec()];
+    for (&size, &times) in std::iter::zip(space, times) {
+        split.extend([size, 1]);
+        wide.extend([size, times]);
+        whole.push(size * times);
+    }
+    x.reshape(&split[..])?.expand(&wide[..])?.reshape(&whole[..])
 }
 
 /// The sizes of the result, and the factors if they determine the scale.

@@ -33,10 +33,7 @@ pub(super) enum Windows {
 impl Windows {
     /// The constants that `pool2d.cu` needs for both axes.
     fn constants(&self, op: &'static str) -> Result<Constants> {
-        let (ins, outs) = match self {
-            Windows::Sliding(dims) => (dims.in_size, dims.out_size),
-            Windows::Adaptive(from, to) => (*from, *to),
-        };
+        let (ins, outs) = (self.plane(), self.counts());
         count(op, ins[0].saturating_mul(ins[1]))?;
         count(op, outs[0].saturating_mul(outs[1]))?;
         let mut windows = [[0; 3]; 2];
@@ -53,6 +50,21 @@ impl Windows {
         let vertical = [("KERNEL_H", kernel_h), ("STRIDE_H", stride_h), ("PADDING_H", padding_h)];
         let horizontal = [("KERNEL_W", kernel_w), ("STRIDE_W", stride_w), ("PADDING_W", padding_w)];
         Ok(Constants::of(&sizes).and(&vertical).and(&horizontal))
+    }
+
+    fn plane(&self) -> [usize; 2] {
+        match self {
+            Windows::Sliding(dims) => dims.in_size,
+            Windows::Adaptive(from, _) => *from,
+        }
+    }
+
+    /// How many windows a plane has, vertically and horizontally.
+    fn counts(&self) -> [usize; 2] {
+        match self {
+            Windows::Sliding(dims) => dims.out_size,
+            Windows::Adaptive(_, to) => *to,
+        }
     }
 
     /// The divisor of sums, if it is the same for all windows; else 0.
@@ -105,7 +117,11 @@ pub(super) fn run(
     unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], kernel), constants, launch, &arguments) }
 }
 
-/// The number of threads per window: a power of two.
+/// The number of threads per window, a power of two. One thread is enough for a small window, and if a plane has many.
 fn lanes(windows: &Windows) -> usize {
-    windows.pixels().next_power_of_two().min(LANES)
+    let n_windows: usize = windows.counts().iter().product();
+    match windows.pixels() {
+        pixels if pixels <= 9 || n_windows >= 64 => 1,
+        pixels => pixels.next_power_of_two().min(LANES),
+    }
 }

@@ -1,7 +1,7 @@
 // Pooling over contiguous planes: y[p, i, j] = the largest or the mean of window (i, j) of x[p].
 //
 // `largest`, `place_of_largest`, `mean`: LANES neighboring threads (a power of two, at most a warp) per window. They
-// share its pixels and then combine their results, in an order that depends only on the sizes.
+// share its pixels and then combine their results, in an order that depends only on the sizes of planes and windows.
 // `spread` is the transpose of `mean`: one thread per pixel, which adds up its shares of all windows that contain it.
 // `cuda.rs` defines these constants: IN_H and IN_W, the size of a plane; OUT_H and OUT_W, the numbers of its windows;
 // KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W of sliding windows (a kernel of 0 means adaptive
@@ -36,16 +36,27 @@ INLINE Range windows(Side s, i32 p) {
 
 // Calls `visit(pixel, place in the plane, pixels of the window)` for this thread's share of the window, and returns
 // the number of the result. Threads behind the last result repeat its work, so that all lanes take part in shuffles.
+// A single thread for a small sliding window can read all of its pixels at once.
 template <typename Visit> INLINE INDEX visit_window(const T* x, INDEX results, Visit visit) {
     INDEX result = min(number() / LANES, results - 1), plane = result / (OUT_H * OUT_W);
     u32 rest = result - plane * (OUT_H * OUT_W);
-    Range rows = window(vertical(), rest / OUT_W), columns = window(horizontal(), rest % OUT_W);
+    i32 i = rest / OUT_W, j = rest % OUT_W;
     x += plane * (IN_H * IN_W);
+#if LANES == 1 && KERNEL_H > 0 && KERNEL_H * KERNEL_W <= 64
+    i32 top = i * STRIDE_H - PADDING_H, left = j * STRIDE_W - PADDING_W;
+    #pragma unroll
+    for (i32 k = 0; k < KERNEL_H * KERNEL_W; k++) {
+        i32 row = top + k / KERNEL_W, column = left + k % KERNEL_W, at = row * IN_W + column;
+        if (u32(row) < IN_H && u32(column) < IN_W) visit(real(x[at]), at, KERNEL_H * KERNEL_W);
+    }
+#else
+    Range rows = window(vertical(), i), columns = window(horizontal(), j);
     u32 width = columns.end - columns.start, pixels = (rows.end - rows.start) * width;
-    for (u32 i = threadIdx.x % LANES; i < pixels; i += LANES) {
-        i32 at = (rows.start + i / width) * IN_W + columns.start + i % width;
+    for (u32 k = threadIdx.x % LANES; k < pixels; k += LANES) {
+        i32 at = (rows.start + k / width) * IN_W + columns.start + k % width;
         visit(real(x[at]), at, pixels);
     }
+#endif
     return result;
 }
 INLINE bool is_first_lane(INDEX results) { return threadIdx.x % LANES == 0 && number() / LANES < results; }
