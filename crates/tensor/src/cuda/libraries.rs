@@ -101,7 +101,7 @@ fn parse(text: &str) -> Result<Kernels> {
 pub struct Libraries {
     /// cuBLASLt, for large matrix products.
     pub blas: Result<(), LibraryAbsence>,
-    /// cuDNN, for large convolutions.
+    /// cuDNN, for convolutions and attention.
     pub dnn: Result<(), LibraryAbsence>,
 }
 
