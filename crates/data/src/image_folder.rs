@@ -28,7 +28,7 @@ const MAX_BYTES: u64 = 1 << 30;
 const MAX_NOTES: u64 = 256 << 10;
 
 /// Pictures in the subfolders of a folder: torchvision's `ImageFolder`. The sorted names of the subfolders are the
-/// classes 0, 1, 2 and so on, and a class has the pictures of all folders in its own. A sample is a picture
+/// classes 0, 1, 2 and so on; folders in them, at any depth, belong to the class. A sample is a picture
 /// `[height, width, 3]` of `u8` and its class. Files are PNG or JPEG, recognized by their content.
 ///
 /// Its identity in a loader's state consists of hashes: one of the class names and of the paths and listed lengths of
@@ -66,8 +66,8 @@ struct Picture {
 }
 
 impl ImageFolder {
-    /// Lists the pictures (`.png`, `.jpg`, `.jpeg`) of `folder`: class by class, in each folder by folder in the order
-    /// of their paths, and in each folder in the order of the names. Symbolic links are followed.
+    /// Lists the pictures (`.png`, `.jpg`, `.jpeg`) of `folder`, sorted by class, then by the path of the folder, then by
+    /// the name of the file. Symbolic links are followed.
     ///
     /// # Errors
     /// [`Error::Io`] if a folder cannot be read, or links form a circle; [`Error::Content`] if there is no subfolder, or
