@@ -102,7 +102,7 @@ fn triangle_indices([rows, columns]: [usize; 2], offset: isize, lower: bool) -> 
     let (rows, columns, offset) = (rows as i128, columns as i128, offset as i128);
     let on_and_below = |offset| sum_of_clamped(offset + rows, columns) - sum_of_clamped(offset, columns);
     let n = if lower { on_and_below(offset) } else { rows * columns - on_and_below(offset - 1) } as usize;
-    // Rows without an index are left out: there may be so many that a loop over them would not end.
+    // Only rows that have an index: all rows may be too many for a loop.
     let visited = if lower { (-offset).max(0)..rows } else { 0..rows.min(columns - offset) };
     Tensor::build([2, n], |numbers: &mut [i64]| {
         let (of_rows, of_columns) = numbers.split_at_mut(n);
