@@ -163,12 +163,6 @@ impl ConvolutionOp {
         ConvolutionOp { kind, ..*self }.apply([first, second, None])
     }
 
-    /// Whether one kernel computes the gradients of weight and bias together.
-    fn fuses_weight_and_bias_grad(&self, saved: &Saved<'_, 3>) -> bool {
-        let needs_both = saved.needs(1) && saved.needs(2) && !is_grad_enabled();
-        needs_both && is_fused(self.geometry, saved.input(0), self.weight)
-    }
-
     /// The gradients of weight and bias by one kernel. A gradient of the result counts as 0 where `mask`, if there is
     /// one, is at most 0.
     fn weight_and_bias_grads(&self, image: &Raw, grad: &Raw, mask: Option<&Raw>) -> Result<[Option<Tensor>; 2]> {
@@ -210,7 +204,8 @@ impl Derivative<3> for ConvolutionOp {
             WeightGrad => [(ImageGrad, [grad, second]), (Forward, [first, grad])],
         };
         let first_grad = saved.grad_of(0, || self.apply_other_kind(of_first.0, of_first.1))?;
-        let [second_grad, bias_grad] = match self.fuses_weight_and_bias_grad(saved) {
+        let is_fused = allows_fused_grads(saved) && is_fused(self.geometry, saved.input(0), self.weight);
+        let [second_grad, bias_grad] = match is_fused {
             true => self.weight_and_bias_grads(first.raw(), &grad.raw().gap_free()?, None)?,
             false => [
                 saved.grad_of(1, || self.apply_other_kind(of_second.0, of_second.1))?,
@@ -219,6 +214,11 @@ impl Derivative<3> for ConvolutionOp {
         };
         Ok([first_grad, second_grad, bias_grad])
     }
+}
+
+/// Whether one kernel may compute the gradients of weight and bias together.
+fn allows_fused_grads(saved: &Saved<'_, 3>) -> bool {
+    saved.needs(1) && saved.needs(2) && !is_grad_enabled()
 }
 
 /// The derivative of a convolution with a bias and `relu`: where the result is 0, its gradient counts as 0.
@@ -232,7 +232,7 @@ impl Derivative<3> for ConvolutionRelu {
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let (op, image, weight, out) = (&self.0, saved.input(0), saved.input(1), saved.output());
         let masks_itself = !saved.needs(0) || !grad.device().is_cpu();
-        if !op.fuses_weight_and_bias_grad(saved) || !masks_itself {
+        if !allows_fused_grads(saved) || !masks_itself {
             return op.backward(saved, &grad.where_positive(out)?);
         }
         let (grad, out) = (grad.raw().gap_free()?, out.raw().gap_free()?);

@@ -200,9 +200,9 @@ fn correlate(
 
 /// Whether there are fused kernels with `relu`, masks and a bias' gradient, and they are the fastest way.
 pub(super) fn is_fused(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool {
-    let has_kernel = |&kind: &ConvolutionKind| small::has_kernel(device, d, kind, dtype);
-    let is_for_library = |&kind: &ConvolutionKind| library::is_wanted(device, d, kind, dtype);
-    library::KINDS.iter().all(has_kernel) && !library::KINDS.iter().any(is_for_library)
+    library::KINDS
+        .into_iter()
+        .all(|kind| small::has_kernel(device, d, kind, dtype) && !library::is_wanted_for_small(device, d, kind, dtype))
 }
 
 fn assert_done(is_done: bool, d: &ConvDims) {

@@ -24,8 +24,9 @@ const MIN_CHANNELS: usize = 64;
 const MANY_MULTIPLICATIONS: usize = 1 << 31;
 
 /// Whether the library is faster than this project's kernels (`cargo bench --bench large -- --limits`). In exact `f32`,
-/// those of its algorithms that have a fixed order of sums are slow for groups and for few channels.
-fn is_faster(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DType) -> bool {
+/// those of its algorithms that have a fixed order of sums are slow for groups and for few channels. `has_kernel` says
+/// whether `small.rs` has a kernel.
+fn is_faster(d: &ConvDims, kind: ConvolutionKind, dtype: DType, has_kernel: impl FnOnce() -> bool) -> bool {
     let sizes = [d.batch, d.out_size[0], d.out_size[1], d.out_channels, d.in_channels, d.kernel[0], d.kernel[1]];
     let multiplications = sizes.iter().fold(1_usize, |product, &size| product.saturating_mul(size)) / d.groups;
     if multiplications < MIN_MULTIPLICATIONS {
@@ -34,7 +35,6 @@ fn is_faster(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DT
     let is_depthwise = d.groups > 1 && d.groups == d.in_channels;
     let has_few_channels = d.in_channels.min(d.out_channels) / d.groups < MIN_CHANNELS;
     let is_exact = dtype == DType::F32 && exactness() == Exactness::Exact;
-    let has_kernel = || small::has_kernel(device, d, kind, dtype);
     let own_is_faster = match kind {
         ConvolutionKind::WeightGrad => {
             has_few_channels && multiplications < MANY_MULTIPLICATIONS && (is_exact || has_kernel())
@@ -51,7 +51,12 @@ fn library_type(dtype: DType) -> Option<DataType> {
 
 /// Whether the library is used for this convolution, unless it then refuses.
 pub(super) fn is_wanted(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DType) -> bool {
-    is_for(device, || is_faster(device, d, kind, dtype), dtype)
+    is_for(device, || is_faster(d, kind, dtype, || small::has_kernel(device, d, kind, dtype)), dtype)
+}
+
+/// Whether the library is used for this convolution although `small.rs` has a kernel.
+pub(super) fn is_wanted_for_small(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKind, dtype: DType) -> bool {
+    is_for(device, || is_faster(d, kind, dtype, || true), dtype)
 }
 
 /// Whether the library is used for some convolutions of that type.
@@ -81,7 +86,8 @@ pub(super) fn convolve(
         return Ok(false);
     }
     let sizes = || sizes_of(d, dtype);
-    let work = Work { op, is_large: is_faster(device, d, kind, dtype), sizes: &sizes };
+    let has_kernel = || small::has_kernel(device, d, kind, dtype);
+    let work = Work { op, is_large: is_faster(d, kind, dtype, has_kernel), sizes: &sizes };
     let Some(dnn) = device.dnn_for(&work)? else { return Ok(false) };
     let convolution =
         describe(d, kind, data_type, in_order(kind, inputs.mapped(|x| strides(x.layout())), strides(out.layout())));

@@ -215,6 +215,16 @@ struct WeightGrad {
 impl WeightGrad {
     /// `None` if the geometry is not small. `size` is that of the computing type.
     fn new(geometry: Geometry, size: usize) -> Option<WeightGrad> {
+        [8, 4, 2, 1].into_iter().find_map(|images| {
+            WeightGrad::all(geometry, size, images).min_by_key(|plan| {
+                let time = plan.loads() * plan.tiles().div_ceil(TILES); // about
+                (geometry.rows % plan.block_rows != 0, time, plan.block_channels)
+            })
+        })
+    }
+
+    /// The plans that fit, in which a block computes that many images at a time.
+    fn all(geometry: Geometry, size: usize, images: usize) -> impl Iterator<Item = WeightGrad> {
         let Geometry { channels, rows, .. } = geometry;
         let width = geometry.result[1];
         let pixels = width.div_ceil(width.div_ceil(8));
@@ -223,19 +233,13 @@ impl WeightGrad {
         let is_too_few_blocks = |tile: usize| rows.div_ceil(tile) * channels < CLUSTER;
         let fits = |tile: usize| tile <= tile_rows(rows, most) && !is_too_few_blocks(tile);
         let tile_rows = [4, 2].into_iter().find(|&tile| fits(tile)).unwrap_or(1);
-        let plan = |images, block_rows, block_channels| {
+        let plan = move |block_rows, block_channels| {
             WeightGrad { geometry, pixels, tile_rows, block_rows, block_channels, images, splits: 1 }.with_splits()
         };
         let sizes = |most: usize| (0..).map(|i| 1 << i).take_while(move |&size| size < most).chain([most]);
-        [8, 4, 2, 1].into_iter().find_map(|images| {
-            let candidates = sizes(rows.div_ceil(tile_rows)).flat_map(|tiles| {
-                sizes(channels).map(move |block_channels| plan(images, tiles * tile_rows, block_channels))
-            });
-            candidates.filter(|plan| plan.fits(size)).min_by_key(|plan| {
-                let time = plan.loads() * plan.tiles().div_ceil(TILES); // about
-                (rows % plan.block_rows != 0, time, plan.block_channels)
-            })
-        })
+        sizes(rows.div_ceil(tile_rows))
+            .flat_map(move |tiles| sizes(channels).map(move |channels| plan(tiles * tile_rows, channels)))
+            .filter(move |plan| plan.fits(size))
     }
 
     /// With several warps for each combination if there are few combinations, but none without positions.
@@ -409,7 +413,8 @@ pub(super) fn has_kernel(device: &CudaDevice, d: &ConvDims, kind: ConvolutionKin
         ConvolutionKind::Forward => correlates(false),
         ConvolutionKind::ImageGrad => correlates(true),
         ConvolutionKind::WeightGrad => {
-            has_clusters(device) && geometry(false).is_some_and(|g| WeightGrad::new(g, size).is_some())
+            // A plan with several images fits only if one with a single image does.
+            has_clusters(device) && geometry(false).is_some_and(|g| WeightGrad::all(g, size, 1).next().is_some())
         }
     }
 }
@@ -472,7 +477,9 @@ mod tests {
                 assert!(plan.parts.is_power_of_two() && plan.items() * plan.parts <= plan.threads);
                 assert!(plan.launch(d.batch).unwrap().grid[1] as usize * plan.block_rows >= geometry.rows);
             }
-            let plan = WeightGrad::new(Geometry::new(&d, false).unwrap(), 4).unwrap();
+            let geometry = Geometry::new(&d, false).unwrap();
+            let plan = WeightGrad::new(geometry, 4).unwrap();
+            assert!(WeightGrad::all(geometry, 4, 1).next().is_some());
             let [_, rows, channels] = plan.launch().grid.map(|blocks| blocks as usize);
             assert!(rows * plan.block_rows >= d.out_channels && channels * plan.block_channels >= d.in_channels);
             assert!(plan.threads() >= WARP && plan.images > 0);
@@ -493,7 +500,9 @@ mod tests {
         }
         let large = ConvDims { in_size: [200, 200], out_size: [100, 100], ..small };
         assert!(Correlation::new(Geometry::new(&large, false).unwrap(), 4, false).is_none());
-        assert!(WeightGrad::new(Geometry::new(&large, false).unwrap(), 4).is_none());
+        let geometry = Geometry::new(&large, false).unwrap();
+        assert!(WeightGrad::new(geometry, 4).is_none());
+        assert!(WeightGrad::all(geometry, 4, 1).next().is_none());
     }
 
     #[test]
