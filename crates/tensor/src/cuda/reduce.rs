@@ -278,11 +278,11 @@ impl Plan {
             (true, true, false) => (ROWS, kept, reduced.in_packs(pack)),
         };
         let n = reduced.len();
+        let enough = (ENOUGH_THREADS / kept.len().max(1)).next_power_of_two().min(THREADS);
         let lanes = if in_columns {
-            (THREADS / kept.len().next_power_of_two().min(32)).min(n.next_power_of_two())
+            (THREADS / kept.len().next_power_of_two().min(32)).min(n.next_power_of_two()).min(enough)
         } else {
-            let enough = (ENOUGH_THREADS / kept.len().max(1)).next_power_of_two().clamp(32, THREADS);
-            (n.next_power_of_two() / 4).clamp(1, enough)
+            (n.next_power_of_two() / 4).clamp(1, enough.max(32))
         };
         let blocks = kept.len().div_ceil(THREADS / lanes);
         let segments = (ENOUGH_BLOCKS / blocks).min(n / lanes / MIN_POSITIONS).max(1);

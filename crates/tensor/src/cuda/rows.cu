@@ -4,6 +4,8 @@
 //
 // `rows.rs` defines LANES, PACKS and V in front of this and of `packs.cu`. V divides n, and all rows are aligned to
 // packs.
+//
+// A "row" may also be a column of [n, inner]: its elements lie `apart` = inner apart, and LANES and V are 1.
 
 #define MAX_WARPS 32
 #define KEPT (PACKS > 0 ? PACKS : 1)
@@ -61,14 +63,15 @@ template <typename Visit> INLINE void each_pack(u32 n, Visit visit) {
 // The packs of a row that a thread has.
 template <typename Type> struct Row {
     const Type* x;
+    u64 apart;
     R kept[KEPT][V];
 
-    __device__ __forceinline__ Row(const Type* x, u32 n) : x(x) {
-        if constexpr (PACKS > 0) each_pack(n, [&](int p, u32 i) { read_pack(x + i, kept[p]); });
+    __device__ __forceinline__ Row(const Type* x, u32 n, u64 apart = 1) : x(x), apart(apart) {
+        if constexpr (PACKS > 0) each_pack(n, [&](int p, u32 i) { read_pack(x + i * apart, kept[p]); });
     }
     // The pack for which `each_pack` calls visit(p, i).
     __device__ __forceinline__ const R (&pack(int p, u32 i))[V] {
-        if constexpr (PACKS == 0) read_pack(x + i, kept[0]);
+        if constexpr (PACKS == 0) read_pack(x + i * apart, kept[0]);
         return kept[p];
     }
     template <typename Visit> __device__ __forceinline__ void each(u32 n, Visit visit) {

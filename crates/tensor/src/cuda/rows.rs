@@ -10,6 +10,8 @@ use crate::error::Result;
 /// Threads of a block, unless a row has more.
 const BLOCK_THREADS: usize = 128;
 const MAX_LANES: usize = 1024;
+/// The most bytes of columns that a thread keeps.
+const MAX_COLUMN_BYTES: usize = 256;
 
 /// How a kernel divides rows of some length among threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +35,12 @@ impl RowPlan {
             Some(lanes) => RowPlan { lanes, packs: packs.div_ceil(lanes), pack },
             None => RowPlan { lanes: MAX_LANES, packs: 0, pack },
         }
+    }
+
+    /// A plan for columns of `n` elements, each of which one thread computes.
+    pub(crate) fn of_columns(n: usize, dtype: DType, arrays: usize) -> RowPlan {
+        let most = MAX_COLUMN_BYTES / dtype.computing().size() / arrays;
+        RowPlan { lanes: 1, packs: if n <= most { n } else { 0 }, pack: 1 }
     }
 
     /// Whether threads keep all of a row in registers.

@@ -44,6 +44,8 @@ fn rows_agree(name: &str, f: impl Fn(&Tensor) -> Result<Tensor>) {
 fn softmax_of_halves_is_f32() {
     rows_agree("softmax", |x| x.softmax(-1));
     rows_agree("log_softmax", |x| x.log_softmax(-1));
+    rows_agree("softmax of columns", |x| x.softmax(0));
+    rows_agree("log_softmax of columns", |x| x.log_softmax(0));
 }
 
 #[test]

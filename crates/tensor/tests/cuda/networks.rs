@@ -398,7 +398,7 @@ fn a_network_learns_the_same() {
 }
 
 /// Rows for part of a warp, for a warp and for several warps, rows that fit in registers and rows that do not, and
-/// rows that are not whole packs.
+/// rows that are not whole packs. Columns that a thread keeps in registers, and longer ones.
 #[test]
 fn layer_norms_and_softmaxes_agree() {
     fn of(gpu: &Device, dtype: DType, bound: f64) {
@@ -417,6 +417,10 @@ fn layer_norms_and_softmaxes_agree() {
             let name = format!("rms_norm {shape:?}");
             agree(gpu, dtype, bound, &name, &[&shape, &[n]], |x| x[0].rms_norm(n, Some(&x[1]), None));
             agree(gpu, dtype, bound, &name, &[&shape], |x| x[0].rms_norm(n, None, Some(1e-5)));
+        }
+        for shape in [[5, 21, 40], [3, 64, 7], [2, 100, 9000]] {
+            agree(gpu, dtype, bound, &format!("softmax of columns {shape:?}"), &[&shape], |x| x[0].softmax(1));
+            agree(gpu, dtype, bound, &format!("log_softmax of columns {shape:?}"), &[&shape], |x| x[0].log_softmax(1));
         }
         agree(gpu, dtype, bound, "layer_norm without alignment", &[&[6, 65], &[64]], |x| {
             x[0].narrow(1, 1, 64)?.contiguous()?.layer_norm(64, Some(&x[1]), None, 1e-5)

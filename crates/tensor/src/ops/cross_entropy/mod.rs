@@ -197,7 +197,7 @@ impl<R: Real> CpuKernel<R, 1> for CrossEntropy {
 /// The gradient of [`CrossEntropy`], from its input and its output's gradient: (softmax(x) − [class = target]) · g.
 struct CrossEntropyGrad {
     labels: Labels,
-    /// As in [`Made`].
+    /// As in [`ForwardOutputs`].
     scales: Option<Raw>,
 }
 

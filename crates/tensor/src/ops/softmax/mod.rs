@@ -38,15 +38,18 @@ impl Tensor {
         x.along("log_softmax", dim, |x, dim| apply(Softmax::<true> { dim, x: x.dtype(), y }, [x]))
     }
 
-    /// Calls `f` with the tensor and the dimension, which is moved to the end beforehand. The CPU leaves it where it
-    /// is if many columns lie side by side, which are then computed together.
+    /// Calls `f` with the tensor and the dimension, which is moved to the end beforehand, unless many columns lie side
+    /// by side, which are then computed together.
     fn along(&self, op: &'static str, dim: isize, f: impl FnOnce(&Tensor, usize) -> Result<Tensor>) -> Result<Tensor> {
         if self.rank() == 0 && matches!(dim, 0 | -1) {
             return f(&self.reshape([1])?, 0)?.reshape(());
         }
         let (dim, last) = (self.shape().dim(op, dim)?, self.rank() - 1);
         let lines = Lines::along(dim, self.shape());
-        let are_suitable = self.device().is_cpu() && cpu::suits_columns([lines.n, lines.inner], self.dtype());
+        let are_suitable = match self.device().is_cpu() {
+            true => cpu::suits_columns([lines.n, lines.inner], self.dtype()),
+            false => cuda::suits(&lines),
+        };
         match dim == last || are_suitable {
             true => f(self, dim),
             false => f(&self.transpose(dim as isize, -1)?, last)?.transpose(dim as isize, -1),
@@ -68,8 +71,7 @@ fn gradient(grad: &Tensor, result: &Tensor) -> Result<Tensor> {
     if grad.device().is_cpu() { grad.to_dtype(result.dtype()) } else { Ok(grad.clone()) }
 }
 
-/// Softmax, or its logarithm, along dimension `dim` (on devices the last one), from elements of type `x` to elements
-/// of type `y`.
+/// Softmax, or its logarithm, along dimension `dim`, from elements of type `x` to elements of type `y`.
 struct Softmax<const LOG: bool> {
     dim: usize,
     x: DType,
@@ -91,7 +93,8 @@ where
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        cuda::run(device, (<Self as Op<1>>::NAME, <Self as Op<1>>::NAME), inputs, out)
+        let lines = Lines::along(self.dim, out.shape());
+        cuda::run(device, (<Self as Op<1>>::NAME, <Self as Op<1>>::NAME), lines, inputs, out)
     }
 }
 
@@ -145,7 +148,7 @@ where
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
         let kernel = if LOG { "log_softmax_grad" } else { "softmax_grad" };
-        cuda::run(device, (<Self as Op<2>>::NAME, kernel), inputs, out)
+        cuda::run(device, (<Self as Op<2>>::NAME, kernel), Lines::along(self.dim, out.shape()), inputs, out)
     }
 }
 

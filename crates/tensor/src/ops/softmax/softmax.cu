@@ -1,4 +1,5 @@
-// Softmax and its logarithm along the rows of contiguous [rows, n], and their gradients. Read `rows.cu` first.
+// Softmax and its logarithm along the rows of contiguous [rows, n], and their gradients. With COLUMNS, along the columns
+// of contiguous [outer, n, inner], each computed by one thread. Read `rows.cu` first.
 //
 // softmax        y = exp(x − max) / Σ exp(x − max)            log_softmax        y = x − max − log Σ exp(x − max)
 // softmax_grad   x = y · (g − Σ g·y)                          log_softmax_grad   x = g − exp(y) · Σ g
@@ -13,6 +14,13 @@ typedef R Y;
 typedef T Y;
 #endif
 
+#define APART (COLUMNS ? inner : 1)
+INLINE u64 start_of_row(u64 rows, u32 n, u64 inner) {
+    u64 row = row_number(rows);
+    // Columns have 32-bit numbers.
+    return COLUMNS ? u64(u32(row) / u32(inner)) * n * inner + u32(row) % u32(inner) : row * n;
+}
+
 INLINE R largest_of(Row<T>& row, u32 n) {
     R largest = -INFINITY;
     row.each(n, [&](R x) { largest = max(largest, x); });
@@ -20,9 +28,9 @@ INLINE R largest_of(Row<T>& row, u32 n) {
 }
 
 #ifdef KERNEL_softmax
-KERNEL softmax(O* y, const T* x, u64 rows, u32 n) {
-    u64 start = row_number(rows) * n;
-    Row<T> row(x + start, n);
+KERNEL softmax(O* y, const T* x, u64 rows, u32 n, u64 inner) {
+    u64 start = start_of_row(rows, n, inner);
+    Row<T> row(x + start, n, APART);
     R largest = largest_of(row, n), sum = 0;
     each_pack(n, [&](int p, u32 i) {
         const R (&x)[V] = row.pack(p, i);
@@ -35,14 +43,14 @@ KERNEL softmax(O* y, const T* x, u64 rows, u32 n) {
         R out[V];
         const R (&x)[V] = row.pack(p, i);
         for (int v = 0; v < V; v++) out[v] = (PACKS > 0 ? x[v] : exp_for<O>(x[v] - largest)) * scale;
-        write_pack(y + start + i, out);
+        write_pack(y + start + i * APART, out);
     });
 }
 #endif
 #ifdef KERNEL_log_softmax
-KERNEL log_softmax(O* y, const T* x, u64 rows, u32 n) {
-    u64 start = row_number(rows) * n;
-    Row<T> row(x + start, n);
+KERNEL log_softmax(O* y, const T* x, u64 rows, u32 n, u64 inner) {
+    u64 start = start_of_row(rows, n, inner);
+    Row<T> row(x + start, n, APART);
     R largest = largest_of(row, n), sum = 0;
     row.each(n, [&](R x) { sum += exp_for<O>(x - largest); });
     R log_sum = log(sum_of_row<1>(sum));
@@ -50,15 +58,15 @@ KERNEL log_softmax(O* y, const T* x, u64 rows, u32 n) {
         R out[V];
         const R (&x)[V] = row.pack(p, i);
         for (int v = 0; v < V; v++) out[v] = x[v] - largest - log_sum;
-        write_pack(y + start + i, out);
+        write_pack(y + start + i * APART, out);
     });
 }
 #endif
 #ifdef KERNEL_softmax_grad
-KERNEL softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n) {
-    u64 start = row_number(rows) * n;
-    Row<Y> row(y + start, n);
-    Row<T> grads(g + start, n);
+KERNEL softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n, u64 inner) {
+    u64 start = start_of_row(rows, n, inner);
+    Row<Y> row(y + start, n, APART);
+    Row<T> grads(g + start, n, APART);
     R sum = 0;
     each_pack(n, [&](int p, u32 i) {
         const R (&y)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
@@ -69,15 +77,15 @@ KERNEL softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n) {
         R out[V];
         const R (&y)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
         for (int v = 0; v < V; v++) out[v] = y[v] * (g[v] - sum);
-        write_pack(x + start + i, out);
+        write_pack(x + start + i * APART, out);
     });
 }
 #endif
 #ifdef KERNEL_log_softmax_grad
-KERNEL log_softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n) {
-    u64 start = row_number(rows) * n;
-    Row<Y> row(y + start, n);
-    Row<T> grads(g + start, n);
+KERNEL log_softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n, u64 inner) {
+    u64 start = start_of_row(rows, n, inner);
+    Row<Y> row(y + start, n, APART);
+    Row<T> grads(g + start, n, APART);
     R sum = 0;
     grads.each(n, [&](R g) { sum += g; });
     sum = sum_of_row<0>(sum);
@@ -85,7 +93,7 @@ KERNEL log_softmax_grad(O* x, const T* g, const Y* y, u64 rows, u32 n) {
         R out[V];
         const R (&y)[V] = row.pack(p, i), (&g)[V] = grads.pack(p, i);
         for (int v = 0; v < V; v++) out[v] = g[v] - exp_for<O>(y[v]) * sum;
-        write_pack(x + start + i, out);
+        write_pack(x + start + i * APART, out);
     });
 }
 #endif
