@@ -257,3 +257,51 @@ fn a_gradient_that_a_hook_keeps_is_not_added_to() -> Result {
     assert_eq!((kept.len(), x.grad().unwrap().to_vec::<f32>()?), (2, vec![2.0, 2.0, 4.0, 4.0]));
     Ok(())
 }
+
+/// The gradients of a sum are one tensor for both inputs.
+#[test]
+fn recorded_gradients_of_two_leaves_share_no_memory() -> Result {
+    let (a, b) = (leaf(&[1.0, 2.0]), leaf(&[3.0, 4.0]));
+    let z = (&a + &b)?;
+    (&z * &z)?.sum(..)?.backward_with(Backward { create_graph: true, ..Backward::default() })?;
+    no_grad(|| a.grad().unwrap().mul_scalar_(0.0))?;
+    assert_eq!(b.grad().unwrap().to_vec::<f32>()?, [8.0, 12.0]);
+    b.grad().unwrap().sum(..)?.backward()?; // still recorded
+    assert_eq!(a.grad().unwrap().to_vec::<f32>()?, [2.0, 2.0]);
+    Ok(())
+}
+
+#[test]
+fn gradients_of_a_result_leave_the_graph_behind_it_alone() -> Result {
+    let x = leaf(&[2.0]);
+    let h = x.exp()?;
+    for factor in [2.0, 3.0] {
+        let y = (&h * factor)?;
+        let gradients = autograd::grad(&[&y], &[&h], Backward::default())?;
+        assert_eq!(gradients[0].as_ref().unwrap().item::<f32>()?, factor);
+    }
+    h.backward()?;
+    assert_eq!(x.grad().unwrap().item::<f32>()?, 2_f32.exp());
+    Ok(())
+}
+
+#[test]
+fn gradients_of_some_leaves_run_no_hook_of_others() -> Result {
+    let (x, w) = (leaf(&[2.0]), leaf(&[5.0]));
+    let _never = w.register_hook(|_| panic!("nobody asked for this gradient"))?;
+    let y = (&x * &w.exp()?)?;
+    let gradients = autograd::grad(&[&y], &[&x], Backward::default())?;
+    assert_eq!(gradients[0].as_ref().unwrap().item::<f32>()?, 5_f32.exp());
+    Ok(())
+}
+
+#[test]
+fn a_second_gradient_with_a_changed_index_is_an_error() -> Result {
+    let (x, w, index) = (leaf(&[1.0, 2.0]), leaf(&[3.0, 4.0]), Tensor::new([1, 0])?);
+    let z = (x.index_select(0, &index)? * &w)?.sum(..)?;
+    let first = autograd::grad(&[&z], &[&x], Backward { create_graph: true, ..Backward::default() })?.remove(0).unwrap();
+    index.fill_(0)?;
+    let again = autograd::grad(&[&(first * Tensor::new([10.0, 20.0])?)?.sum(..)?], &[&w], Backward::default());
+    assert!(matches!(again, Err(Error::StaleSaved { .. })), "{again:?}");
+    Ok(())
+}

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::mpsc;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -330,5 +330,25 @@ fn the_gradient_of_a_half_tensor_is_half() -> Result<()> {
     x.to_dtype(DType::F32)?.pow(2.0)?.to_dtype(DType::F64)?.sum(..)?.backward()?;
     assert_eq!(x.grad().unwrap().dtype(), DType::BF16);
     assert_eq!(x.grad().unwrap().to_vec::<bf16>()?, [2.0f32, 4.0].map(bf16::from_f32));
+    Ok(())
+}
+
+#[test]
+fn a_hook_that_removes_itself_leaves_the_next_one() -> Result<()> {
+    let x = leaf(&[1.0]);
+    let handle: Arc<Mutex<Option<autograd::HookHandle>>> = Arc::default();
+    let own = handle.clone();
+    let first = x.register_hook(move |_| {
+        if let Some(first) = own.lock().unwrap().take() {
+            first.remove();
+        }
+        Ok(None)
+    })?;
+    *handle.lock().unwrap() = Some(first);
+    let _second = x.register_hook(|grad| (grad * 10.0).map(Some))?;
+    for expected in [20.0, 40.0] {
+        (&x * 2.0)?.backward()?;
+        assert_eq!(x.grad().unwrap().item::<f32>()?, expected);
+    }
     Ok(())
 }

@@ -4,7 +4,7 @@
 //! popping the highest pending number is a topological order, without recursion and without counting edges first.
 
 use std::cell::RefCell;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
@@ -46,7 +46,7 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, options: Options
             RootGradient::One(make) => {
                 let function = root.function();
                 let running = profiler::backward(root.name(), root.scope());
-                match function.backward_of_one(root, &mut |input, grad| pending.send(function, 0, input, grad))? {
+                match function.backward_of_one(root, &mut |input, grad| pending.send(function, None, input, grad))? {
                     true => {
                         if !options.retain_graph {
                             function.release();
@@ -60,7 +60,7 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, options: Options
                 }
             }
         };
-        propagate(pending, begin, 0, options, &mut |node, grad| {
+        propagate(pending, begin, None, options, &mut |node, grad| {
             if node.keeps_grad() {
                 leaves.push((node.clone(), Some(grad.clone())));
             }
@@ -72,7 +72,7 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, options: Options
 /// The gradients of `targets`, in their order. Leaves store nothing.
 pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], options: Options) -> Result<Vec<Option<Raw>>> {
     let mut found = vec![None; targets.len()];
-    let oldest = targets.iter().map(|target| target.seq()).min().unwrap_or(0);
+    let needed = &leading_to(targets, &roots);
     let begin = |pending: &mut Pending| roots.into_iter().try_for_each(|(root, grad)| pending.arrive(&root, grad));
     let mut visit = |node: &NodeRef, grad: &Raw| {
         for (target, slot) in targets.iter().zip(&mut found) {
@@ -81,19 +81,39 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], options
             }
         }
     };
-    with_buffers(|buffers| propagate(&mut buffers.pending, begin, oldest, options, &mut visit))?;
+    with_buffers(|buffers| propagate(&mut buffers.pending, begin, Some(needed), options, &mut visit))?;
     for (target, grad) in targets.iter().zip(&mut found) {
         *grad = grad.take().map(|grad| as_derivative(options, || target.converted(grad))).transpose()?;
     }
     Ok(found)
 }
 
-/// Propagates the gradients that `begin` adds, as far as the nodes numbered `oldest` or later, and calls `visit` with
-/// each node's complete gradient.
+/// The numbers of the targets and of the nodes between the roots and a target.
+fn leading_to(targets: &[NodeRef], roots: &[(NodeRef, Raw)]) -> HashSet<u64> {
+    let mut needed: HashSet<u64> = targets.iter().map(|target| target.seq()).collect();
+    let oldest = needed.iter().copied().min().unwrap_or(u64::MAX);
+    let mut reached = BTreeMap::new();
+    let mut next: Vec<&NodeRef> = roots.iter().map(|(root, _)| root).collect();
+    while let Some(node) = next.pop() {
+        if node.seq() >= oldest && reached.insert(node.seq(), node).is_none() {
+            next.extend(node.function().edges().iter().flatten());
+        }
+    }
+    // Edges point to lower numbers, so the nodes behind a node are decided before it.
+    for (seq, node) in reached {
+        if node.function().edges().iter().flatten().any(|input| needed.contains(&input.seq())) {
+            needed.insert(seq);
+        }
+    }
+    needed
+}
+
+/// Propagates the gradients that `begin` adds, to all nodes or to those with the `needed` numbers, and calls `visit`
+/// with each node's complete gradient.
 fn propagate(
     pending: &mut Pending,
     begin: impl FnOnce(&mut Pending) -> Result<()>,
-    oldest: u64,
+    needed: Option<&HashSet<u64>>,
     options: Options,
     visit: &mut dyn FnMut(&NodeRef, &Raw),
 ) -> Result<()> {
@@ -103,9 +123,13 @@ fn propagate(
             let grad = if node.is_watched() { node.through_hooks(node.converted(grad)?)? } else { grad };
             visit(&node, &grad);
             let function = node.function();
-            let _running = (!node.is_leaf()).then(|| profiler::backward(node.name(), node.scope()));
+            let is_needed = |input: &NodeRef| needed.is_none_or(|needed| needed.contains(&input.seq()));
+            if !function.edges().iter().flatten().any(is_needed) {
+                continue; // a leaf, or a target that leads to no other one
+            }
+            let _running = profiler::backward(node.name(), node.scope());
             if !pending.add_part(function, &grad, options)? {
-                function.backward(&node, grad, &mut |input, grad| pending.send(function, oldest, input, grad))?;
+                function.backward(&node, grad, &mut |input, grad| pending.send(function, needed, input, grad))?;
             }
             if !options.retain_graph {
                 function.release();
@@ -164,10 +188,18 @@ impl Pending {
         Ok(())
     }
 
-    /// Passes the gradient of an input on, if its node is numbered `oldest` or later.
-    fn send(&mut self, function: &dyn GradFn, oldest: u64, input: usize, grad: Raw) -> Result<()> {
+    /// Passes the gradient of an input on, if its node is `needed`.
+    fn send(
+        &mut self,
+        function: &dyn GradFn,
+        needed: Option<&HashSet<u64>>,
+        input: usize,
+        grad: Raw,
+    ) -> Result<()> {
         match &function.edges()[input] {
-            Some(next) if next.seq() >= oldest => self.arrive(next, sum_down(grad, next.shape())?),
+            Some(next) if needed.is_none_or(|needed| needed.contains(&next.seq())) => {
+                self.arrive(next, sum_down(grad, next.shape())?)
+            }
             _ => Ok(()),
         }
     }
@@ -267,7 +299,8 @@ fn accumulate_some(leaves: &mut [(NodeRef, Option<Raw>)]) -> Result<()> {
                 pairs.push([earlier, grad]);
                 added.push(grad_slot);
             }
-            None if is_grad_enabled() || has_own_memory(&grad) => *grad_slot = Some(grad),
+            None if has_own_memory(&grad) => *grad_slot = Some(grad),
+            None if is_grad_enabled() => *grad_slot = Some(grad.copied()?), // recorded
             None => *grad_slot = Some(grad.deep_copy("backward")?),
         }
     }

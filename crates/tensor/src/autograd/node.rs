@@ -186,10 +186,9 @@ impl Node {
 
     /// The gradient after all hooks, in the order in which they were added.
     pub(crate) fn through_hooks(&self, mut grad: Raw) -> Result<Raw> {
-        let n_hooks = self.state().hooks.len();
-        for i in 0..n_hooks {
-            // The lock is not held while a user's hook runs.
-            let Some(hook) = self.state().hooks.get(i).map(|(_, hook)| Arc::clone(hook)) else { break };
+        // Copied, since a hook may add and remove hooks.
+        let hooks: Vec<Hook> = self.state().hooks.iter().map(|(_, hook)| Arc::clone(hook)).collect();
+        for hook in hooks {
             grad = hook(grad)?;
             self.check_shape("hook", &grad)?;
             grad = self.converted(grad)?;

@@ -299,8 +299,7 @@ impl Picks {
                 }
             }),
         }?;
-        let index = SavedTensor::new(self.index.clone());
-        Ok(record(op, Picked { op, index, picks: self }, [Some(x)], out))
+        Ok(record(op, Picked(self.saved(op)), [Some(x)], out))
     }
 
     /// `x` with each element of `source` added to the element that its index picks. Checks the index.
@@ -316,7 +315,7 @@ impl Picks {
             (*x.shape(), x.dtype()),
             &mut |inputs, out| by_num!(inputs.dtype(), T => self.run_on_cpu::<T, 3>(inputs, out.stored(), inputs.data::<T>(2), true)),
         )?;
-        Ok(record(op, AddPicked(self), [Some(x), Some(source)], out))
+        Ok(record(op, AddPicked(self.saved(op)), [Some(x), Some(source)], out))
     }
 
     /// Adds the first input at the indices of the second, to `base` or to zeros.
@@ -384,7 +383,11 @@ impl Picks {
                 }
             }),
         }?;
-        Ok(record(op, AddToPicked(self), [Some(x)], out))
+        Ok(record(op, AddToPicked(self.saved(op)), [Some(x)], out))
+    }
+
+    fn saved(self, op: &'static str) -> SavedPicks {
+        SavedPicks { op, index: SavedTensor::new(self.index.clone()), picks: self }
     }
 
     fn on_cuda<'a>(&self, inputs: &'a LockedInputs<'_, 2>) -> Index<'a> {
@@ -395,34 +398,43 @@ impl Picks {
     }
 }
 
-/// The derivative of [`Picks::pick`].
-struct Picked {
+/// A selection whose index must not change before the derivative is computed.
+struct SavedPicks {
     op: &'static str,
     index: SavedTensor,
     picks: Picks,
 }
 
+impl SavedPicks {
+    fn get(&self) -> Result<Picks> {
+        self.index.get(self.op)?;
+        Ok(self.picks.clone())
+    }
+}
+
+/// The derivative of [`Picks::pick`].
+struct Picked(SavedPicks);
+
 impl Derivative<1> for Picked {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        self.index.get(self.op)?;
-        Ok([Some(self.picks.clone().add(grad.raw())?.typed())])
+        Ok([Some(self.0.get()?.add(grad.raw())?.typed())])
     }
 }
 
 /// The derivative of [`Picks::add`].
-struct AddToPicked(Picks);
+struct AddToPicked(SavedPicks);
 
 impl Derivative<1> for AddToPicked {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(self.0.clone().pick(grad.raw())?.typed())])
+        Ok([Some(self.0.get()?.pick(grad.raw())?.typed())])
     }
 }
 
 /// The derivative of [`Picks::added_to`].
-struct AddPicked(Picks);
+struct AddPicked(SavedPicks);
 
 impl Derivative<2> for AddPicked {
     fn backward(&self, _: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        Ok([Some(grad.clone()), Some(self.0.clone().pick(grad.raw())?.typed())])
+        Ok([Some(grad.clone()), Some(self.0.get()?.pick(grad.raw())?.typed())])
     }
 }
