@@ -183,7 +183,7 @@ impl Layout {
     /// Indices `start, start + step, …` of one dimension, `len` of them; the caller checked that they exist.
     pub(crate) fn slice(&self, dim: usize, start: usize, len: usize, step: usize) -> Layout {
         let mut strides = self.strides;
-        let offset = self.offset + start * strides[dim];
+        let offset = self.offset + if len == 0 { 0 } else { start * strides[dim] };
         strides[dim] = strides[dim].saturating_mul(step); // too large only where it is never used
         Layout::strided(self.shape.with(dim, len), strides, offset)
     }

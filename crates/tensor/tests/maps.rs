@@ -181,3 +181,14 @@ proptest! {
         prop_assert_eq!(bits(&map.index_select(0, &Tensor::from_slice(&index, [rows.len()])?)?), bits(&map));
     }
 }
+
+#[test]
+fn indices_of_a_map_without_tensors_are_checked() {
+    let map = TensorMap::new([3]).unwrap();
+    assert!(map.select(0, 99).is_err() && map.select(0, -4).is_err());
+    assert!(map.narrow(0, 5, 100).is_err() && map.narrow(0, 0, usize::MAX).is_err());
+    assert!(map.index_select(0, &Tensor::new([0, 3]).unwrap()).is_err());
+    assert_eq!(map.select(0, -1).unwrap().batch().rank(), 0);
+    assert_eq!(map.narrow(0, 1, 2).unwrap().batch(), &[2]);
+    assert_eq!(map.index_select(0, &Tensor::new([2, 2, 0, 1]).unwrap()).unwrap().batch(), &[4]);
+}

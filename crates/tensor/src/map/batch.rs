@@ -24,7 +24,8 @@ impl TensorMap {
     /// ```
     pub fn select(&self, dim: isize, index: isize) -> Result<TensorMap> {
         let dim = self.batch_dim("select", dim)?;
-        self.rebuilt(&mut |tensor| tensor.select(dim as isize, index), &|batch| Ok(without(batch, dim)))
+        let select = |batch: &Shape| Ok(*shaped_like(batch)?.select(dim as isize, index)?.shape());
+        self.rebuilt(&mut |tensor| tensor.select(dim as isize, index), &select)
     }
 
     /// Views of all tensors at `len` indices of a batch dimension, from `start` on.
@@ -33,7 +34,8 @@ impl TensorMap {
     /// [`Error::Argument`] if the batch has no such dimension, [`Error::At`] if the indices are out of range.
     pub fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<TensorMap> {
         let dim = self.batch_dim("narrow", dim)?;
-        self.rebuilt(&mut |tensor| tensor.narrow(dim as isize, start, len), &|batch| Ok(batch.with(dim, len)))
+        let narrow = |batch: &Shape| Ok(*shaped_like(batch)?.narrow(dim as isize, start, len)?.shape());
+        self.rebuilt(&mut |tensor| tensor.narrow(dim as isize, start, len), &narrow)
     }
 
     /// Copies of all tensors at the indices of a batch dimension that `index` holds, in its order.
@@ -52,6 +54,10 @@ impl TensorMap {
     /// ```
     pub fn index_select(&self, dim: isize, index: &Tensor<Int>) -> Result<TensorMap> {
         let dim = self.batch_dim("index_select", dim)?;
+        if self.is_empty() {
+            let entries = Tensor::on(&index.device()).zeros(())?.expand([self.batch[dim]])?;
+            entries.index_select(0, index)?; // checks the index
+        }
         let pick = &mut |tensor: &AnyTensor| tensor.index_select(dim as isize, index);
         self.rebuilt(pick, &|batch| Ok(batch.with(dim, index.len())))
     }
@@ -117,10 +123,9 @@ impl TensorMap {
     }
 }
 
-fn without(batch: &Shape, dim: usize) -> Shape {
-    let mut rest = *batch;
-    rest.remove(dim);
-    rest
+/// A tensor of that shape, which takes no memory. A map without tensors is checked by it.
+fn shaped_like(batch: &Shape) -> Result<Tensor> {
+    Tensor::zeros(())?.expand(*batch)
 }
 
 fn first_of<'a>(op: &'static str, maps: &[&'a TensorMap]) -> Result<&'a TensorMap> {

@@ -220,6 +220,7 @@ impl Raw {
         for (place, &size) in sizes.iter().enumerate() {
             shape.insert(dim + place, size)?;
         }
+        shape.check_size()?;
         self.reshape_to(shape)
     }
 
