@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use pagelock_cuda::{Argument, Recording, Stream};
 
 use super::NAME;
-use crate::cuda::CudaDevice;
+use crate::cuda::{CudaDevice, NULL};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -108,7 +108,7 @@ pub(crate) fn with_shift(
     launch: impl FnOnce(Argument<'_>) -> Result<()>,
 ) -> Result<()> {
     if !IS_CAPTURING.get() {
-        return launch(Argument::Value(&[0; 8]));
+        return launch(NULL);
     }
     let Some(position) = position else {
         return Err(Error::Captured { what: "drawing random numbers from a generator other than the default" });

@@ -172,7 +172,10 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         turn.copy_inputs(&inputs, copy_stream)?;
         let results = match turn.replay.as_mut().filter(|replay| replay.is_current()) {
             Some(replay) => replay.relaunch(&cuda)?,
-            None => turn.replay.insert(Replay::capture(&cuda, || step(&turn.slots))?).launch_first(&cuda)?,
+            None => {
+                let step = || Ok::<O, E>(results_apart_from(&turn.slots, step(&turn.slots)?)?);
+                turn.replay.insert(Replay::capture(&cuda, step)?).launch_first(&cuda)?
+            }
         };
         known.note_launch(&cuda)?;
         self.recent_inputs.push(inputs);
@@ -231,6 +234,19 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         let known = self.by_shape.iter().find(|known| inputs.fits(&known.turns[0].slots));
         known.is_some_and(|known| known.turns.iter().any(|turn| turn.replay.is_some()))
     }
+}
+
+/// The results, with copies of those that share memory with an input: later inputs are written there.
+fn results_apart_from<I: Tensors, O: Tensors>(inputs: &I, mut results: O) -> Result<O> {
+    results.visit_mut(&mut |result| {
+        let mut is_input = false;
+        inputs.visit(&mut |input| is_input |= input.storage.is(&result.storage));
+        if is_input {
+            *result = result.deep_copy(NAME)?;
+        }
+        Ok(())
+    })?;
+    Ok(results)
 }
 
 impl<I: Tensors, O: Tensors> ByShape<I, O> {

@@ -30,7 +30,7 @@ mod tests;
 mod view;
 mod walk;
 
-pub(crate) use arguments::{Arguments, optional};
+pub(crate) use arguments::{Arguments, NULL, optional};
 pub(crate) use code::{Code, Constants};
 pub(crate) use count::{MAX_BLOCKS, count};
 pub use device::CudaDevice;

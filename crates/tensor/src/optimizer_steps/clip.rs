@@ -1,16 +1,15 @@
 //! Clipping by the norm of all gradients together, and by value.
 
-use super::cuda::{Kernel, MAX_BLOCKS, NULL, blocks_for};
+use super::cuda::{Kernel, MAX_BLOCKS, blocks_for};
 use super::groups::{Batch, CHANGED, READ, Single};
 use crate::autograd::no_grad;
-use crate::cuda::{Code, CudaDevice};
+use crate::cuda::{Code, CudaDevice, NULL};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::Result;
 use crate::shape::Shape;
 use crate::storage::FreshCuda;
 use crate::tensor::Tensor;
-use pagelock_cuda::Argument;
 use std::cell::Cell;
 
 static CODE: Code = Code { name: "clip", text: concat!(include_str!("../cuda/sums.cu"), include_str!("clip.cu")) };
@@ -138,7 +137,7 @@ fn scale_on(
     let is_its_type = groups.iter().flatten().all(|group| group.tensor.dtype().computing() == norm.dtype());
     let mut locked = is_its_type.then(|| norm.storage().lock_mut());
     let to = locked.as_mut().map(|locked| locked.cuda(norm.layout(), norm.dtype()).into_argument());
-    let to = to.unwrap_or(Argument::Value(&NULL));
+    let to = to.unwrap_or(NULL);
     kernel.launch(device, groups, &[Some(squares)], Some(to), &[max_norm.to_bits(), squares.len() as u64])
 }
 

@@ -7,7 +7,7 @@ use super::groups::{
     GRAD, Group, HALF, Lock, MAX_STATE_TENSORS, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of,
 };
 use super::step::{MAX_NUMBERS, Ruled};
-use crate::cuda::{Arguments, Code, CudaDevice};
+use crate::cuda::{Arguments, Code, CudaDevice, NULL};
 use crate::element::DType;
 use crate::error::Result;
 use crate::inlined::{Array, Slice, from_fn};
@@ -84,10 +84,10 @@ impl Kernel {
         let pointers = of_groups.iter_mut().take(first.most()).zip(padded).flat_map(|(locks, group)| {
             let places = locks.iter_mut().zip(tensors_of(group)).zip(self.places);
             let taken = places.filter_map(|(place, is_taken)| is_taken.then_some(place));
-            taken.map(|(lock, tensor)| tensor.map_or(Argument::Value(&NULL), |tensor| lock.argument(tensor)))
+            taken.map(|(lock, tensor)| tensor.map_or(NULL, |tensor| lock.argument(tensor)))
         });
         let mut present = of_scalars.iter_mut().zip(&scalars).map(|(lock, scalar)| lock.argument(scalar));
-        let scalars = has.iter().map(|scalar| scalar.and_then(|_| present.next()).unwrap_or(Argument::Value(&NULL)));
+        let scalars = has.iter().map(|scalar| scalar.and_then(|_| present.next()).unwrap_or(NULL));
         let settings = bytemuck::cast_slice(&numbers[..MOST + settings.len()]);
         let arguments: Arguments<'_> =
             pointers.chain(scalars).chain(result).chain([Argument::Value(settings)]).collect();
@@ -134,8 +134,6 @@ impl Lock<'_> {
     }
 }
 
-/// A null pointer.
-pub(super) const NULL: [u8; 8] = [0; 8];
 /// Numbers that each tensor of a step has: the place of its learning rate, and its prelude.
 const OF_EACH: usize = 4;
 const MAX_SETTINGS: usize = OF_EACH * MOST + MAX_NUMBERS;

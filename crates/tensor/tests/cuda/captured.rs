@@ -156,6 +156,25 @@ fn results_that_share_elements_stay_what_they_were() {
     }
 }
 
+/// An input, and a part of one.
+#[test]
+fn results_that_are_inputs_stay_what_they_were() {
+    for device in devices() {
+        let mut step = CapturedStep::new(&device);
+        let mut kept = Vec::new();
+        for i in 0..10 {
+            let x = Tensor::full([4], i).unwrap().to_float().unwrap();
+            let results = step.run(x, |x| Ok::<_, Error>((x.clone(), x.narrow(0, 1, 2)?, x.mul_scalar(2.0)?)));
+            kept.push(results.unwrap());
+        }
+        for (i, (whole, part, double)) in kept.iter().enumerate() {
+            assert_eq!(whole.to_vec::<f64>().unwrap(), [i as f64; 4], "launch {i} on {device}");
+            assert_eq!(part.to_vec::<f64>().unwrap(), [i as f64; 2], "launch {i} on {device}");
+            assert_eq!(double.to_vec::<f64>().unwrap(), [2.0 * i as f64; 4], "launch {i} on {device}");
+        }
+    }
+}
+
 #[test]
 fn an_index_out_of_range_in_a_captured_step_is_found_each_time() {
     let Some(gpu) = gpu_alone() else { return };

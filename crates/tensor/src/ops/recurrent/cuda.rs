@@ -8,7 +8,7 @@ use super::fused::Fused;
 use super::persistent::Plan;
 use super::steps::Step;
 use super::{GRADIENT, OP, Recurrence, Recurrent};
-use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, NULL, count};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
@@ -85,7 +85,7 @@ impl Recurrent {
 
     /// The buffers in which steps save gates, and b(h)ₙ.
     pub(super) fn kept_gates_out<'a>(&self, hidden: usize, kept: Option<CudaOut<'a>>) -> [Argument<'a>; 2] {
-        let Some(kept) = kept else { return [const { Argument::Value(&[0; 8]) }; 2] };
+        let Some(kept) = kept else { return [NULL; 2] };
         let len = self.steps.rows() * self.kind.gates() * hidden * kept.dtype().size();
         let parts = kept.into_bytes().split_at(len);
         let (gates, inner) = parts.unwrap_or_else(|error| unreachable!("there is room for all gates: {error}"));
@@ -126,7 +126,7 @@ fn part(bytes: DeviceView<'_, u8>, start: usize, len: usize, size: usize) -> Dev
 }
 
 pub(super) fn optional(bytes: Option<DeviceView<'_, u8>>) -> Argument<'_> {
-    bytes.map_or(Argument::Value(&[0; 8]), Argument::Read)
+    bytes.map_or(NULL, Argument::Read)
 }
 
 /// All steps. `inputs` are a(x), the weight, `bias_hh` if a(x) does not include it, and the first states.
@@ -151,32 +151,38 @@ pub(super) fn forward(
     for step in op.steps.in_order(op.reverse) {
         let n_started = if h0.is_some() { step.rows } else { step.carried };
         let kept = kept.as_mut().map(CudaOut::reborrow);
-        let fused = Fused::of(device, op.kind, (step.rows, n_started), (weight, h0), &out);
-        let factor = match fused {
-            Some(_) => weight.bytes(),
+        let term = match Fused::of(device, op.kind, (step.rows, n_started), (weight, h0), &out) {
+            Some(fused) => StateTerm::Weight(weight.bytes(), fused),
             None => {
                 let of_h = match &mut of_h {
                     Some(of_h) => of_h,
                     empty => empty.insert(allocate()?),
                 };
                 products(device, (&step, n_started), factors, &mut out, of_h.view_mut())?;
-                of_h.view()
+                StateTerm::Products(of_h.view())
             }
         };
-        forward_step(device, op, (&step, n_started, fused), of_inputs, factor, (&mut out, kept))?;
+        forward_step(device, op, (&step, n_started), of_inputs, term, (&mut out, kept))?;
     }
     Ok(())
 }
 
+/// What a step's kernel adds to a(x).
+enum StateTerm<'a> {
+    /// The products of states and weight, computed before.
+    Products(DeviceView<'a, u8>),
+    /// The weight: the kernel computes the products itself.
+    Weight(DeviceView<'a, u8>, Fused),
+}
+
 /// One step, before which `n_started` sequences have a state. `inputs` are a(x), `bias_hh` if a(x) does not include it,
-/// and the first states. `factor` is the weight, if the kernel also computes the products; otherwise it is the
-/// products.
+/// and the first states.
 fn forward_step(
     device: &CudaDevice,
     op: &Recurrent,
-    (step, n_started, fused): (&Step, usize, Option<Fused>),
+    (step, n_started): (&Step, usize),
     inputs: [Option<CudaView<'_>>; 4],
-    factor: DeviceView<'_, u8>,
+    term: StateTerm<'_>,
     (out, kept): (&mut CudaOut<'_>, Option<CudaOut<'_>>),
 ) -> Result<()> {
     let [Some(of_x), bias, h0, c0] = inputs else { unreachable!("there are gates") };
@@ -184,10 +190,10 @@ fn forward_step(
     let hidden = width / op.kind.gates();
     let (parameters, launch) = op.step_parameters(OP, hidden, step, n_started)?;
     let constants = op.constants();
-    let kernel = match fused {
-        None => ("recurrent_step", constants, launch),
-        Some(Fused { stages, launch }) => {
-            ("recurrent_step_with_product", constants.and(&[("STAGES", stages as i32)]), launch)
+    let (kernel, term) = match term {
+        StateTerm::Products(products) => (("recurrent_step", constants, launch), products),
+        StateTerm::Weight(weight, Fused { stages, launch }) => {
+            (("recurrent_step_with_product", constants.and(&[("STAGES", stages as i32)]), launch), weight)
         }
     };
     let [gates, inner] = op.kept_gates_out(hidden, kept);
@@ -196,7 +202,7 @@ fn forward_step(
         gates,
         inner,
         of_x.argument(),
-        Argument::Read(factor),
+        Argument::Read(term),
         optional(bias.map(|bias| bias.bytes())),
         optional(h0.map(|h0| h0.bytes())),
         optional(c0.map(|c0| c0.bytes())),
@@ -276,9 +282,9 @@ pub(super) fn backward(
     Ok(())
 }
 
-/// One backward step, in which `n_with_grad` sequences have a gradient from the steps behind it, `of_state`. The inputs
-/// are the gradient of the result, the result, and the first states. The outputs are the gradients of a(x), of b(h),
-/// of c, and the part of a GRU's that bypasses the product.
+/// One backward step. `of_state` is the gradient of the state from later steps; the first `n_with_grad` sequences have
+/// one. The inputs are the gradient of the result, the result, and the first states. The outputs are the gradients of
+/// a(x), of b(h), of c, and the part of a GRU's that bypasses the product.
 fn backward_step(
     device: &CudaDevice,
     op: &Recurrent,
@@ -291,12 +297,11 @@ fn backward_step(
     let dtype = of_x.dtype();
     let (parameters, launch) = op.step_parameters(GRADIENT, hidden, step, n_with_grad)?;
     let kernel = ("recurrent_step_grad", op.constants(), launch);
-    let null = || Argument::Value(&[0; 8]);
     let arguments = [
         of_x.argument(),
-        of_h.map_or_else(null, CudaOut::argument),
-        c.map_or_else(null, CudaOut::argument),
-        direct.map_or_else(null, CudaOut::argument),
+        of_h.map_or(NULL, CudaOut::argument),
+        c.map_or(NULL, CudaOut::argument),
+        direct.map_or(NULL, CudaOut::argument),
         optional(grad.map(|grad| grad.bytes())),
         Argument::Read(of_state),
         optional(kept.gates),
@@ -310,7 +315,7 @@ fn backward_step(
     unsafe { op.launch(device, (GRADIENT, dtype), kernel, (step, hidden), &arguments) }
 }
 
-/// Writes the gradient of the states before a step to `of_state`: the gradient of b(h) times the weight.
+/// Computes into `of_state` the gradient of the states before a step: the gradient of b(h) times the weight.
 fn write_state_grad(
     device: &CudaDevice,
     (step, dtype): (&Step, DType),

@@ -9,7 +9,7 @@ use pagelock_cuda::{Argument, Launch};
 
 use super::cuda::{KeptGates, optional};
 use super::{GRADIENT, OP, Recurrence, Recurrent};
-use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Kernels, kernels};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Kernels, NULL, kernels};
 use crate::element::DType;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -140,7 +140,7 @@ impl Plan {
         let dtype = of_x.dtype();
         let [grad, weight, out, h0, c0] =
             [grad, weight, out, h0, c0].mapped(|input| optional(input.map(|input| input.bytes())));
-        let [of_h, h, c] = outs.mapped(|out| out.map_or(Argument::Value(&[0; 8]), CudaOut::into_argument));
+        let [of_h, h, c] = outs.mapped(|out| out.map_or(NULL, CudaOut::into_argument));
         let sequences = self.sequences(op, wants_h0);
         let value = Argument::Value(bytemuck::bytes_of(&sequences));
         let KeptGates { gates, inner } = kept;

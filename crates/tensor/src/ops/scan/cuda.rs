@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, DeviceBuffer, DeviceView, DeviceViewMut, Launch};
 
 use super::Lines;
-use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, NULL, count};
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
@@ -141,7 +141,7 @@ impl Call<'_> {
         third: Option<DeviceView<'_, u8>>,
         scan: &Scan,
     ) -> Result<()> {
-        let third = third.map_or(Argument::Value(&[0; 8]), Argument::Read);
+        let third = third.map_or(NULL, Argument::Read);
         let arguments = [Argument::Write(y), Argument::Read(x), third, Argument::Value(bytemuck::bytes_of(scan))];
         // SAFETY: the kernels take these arguments; x, y and factors have lines · n elements, totals and `before`
         // lines · chunks.
