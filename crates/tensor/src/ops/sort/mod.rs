@@ -8,9 +8,10 @@ use crate::cpu::{self, CpuView, Key, Quantile, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::kind::{Int, Numeric};
+use crate::kind::{Float, Int, Numeric};
 use crate::op::{CpuKernel, Inputs, LockedInputs, Op, on_cpu, per_type, run_unrecorded};
 use crate::ops::scan::Lines;
+use crate::ops::where_cond::where_cond;
 use crate::parallel::try_for_each_chunk_mut;
 use crate::scratch;
 use crate::shape::Shape;
@@ -66,10 +67,11 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// As [`Tensor::topk`]; [`Error::Argument`] for a `k` of 0.
     pub fn kthvalue(&self, k: usize, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
-        kth(self.raw(), "kthvalue", k, dim)
+        with_values_at(self.raw(), dim, &place_of_kth(self.raw(), "kthvalue", k, dim)?)
     }
 
     /// The median along a dimension, which is removed, and where it was; the lower one of two elements in the middle.
+    /// If there is NaN, the median is NaN.
     ///
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension, or it is empty; as [`Tensor::sort`].
@@ -78,7 +80,13 @@ impl<K: Numeric> Tensor<K> {
         if size == 0 {
             return Err(Error::empty("median", "the dimension", "give at least one element"));
         }
-        kth(self.raw(), "median", size.div_ceil(2), dim)
+        let mut place = place_of_kth(self.raw(), "median", size.div_ceil(2), dim)?;
+        if self.dtype().is_float() {
+            let largest = self.raw().argmax_keepdim(dim)?; // the first NaN, if there is one
+            let has_nan = self.raw().gather_once(dim, &largest)?.without_node().typed::<Float>().isnan()?;
+            place = where_cond("median", has_nan.raw(), &largest, &place)?;
+        }
+        with_values_at(self.raw(), dim, &place)
     }
 }
 
@@ -109,18 +117,23 @@ fn with_values<K: Numeric>(x: &Raw, dim: isize, order: Raw) -> Result<(Tensor<K>
     Ok((x.gather_once(dim, &order)?.typed(), order.typed()))
 }
 
-fn kth<K: Numeric>(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+/// Where the element is that is number `k` in order; the dimension stays, with size 1.
+fn place_of_kth(x: &Raw, op: &'static str, k: usize, dim: isize) -> Result<Raw> {
     if k == 0 {
         return Err(Error::bad_argument(op, "k", 0, "it must be at least 1"));
     }
     let at = x.shape().dim(op, dim)?;
-    let place = match x.storage.device().is_cpu() && k <= x.shape()[at] {
-        true => ordered(x, Order { dim: at, from: k - 1, k, descending: false })?,
-        false => order(x, op, dim, false, Some(k))?.narrow(dim, k - 1, 1)?,
-    };
+    match x.storage.device().is_cpu() && k <= x.shape()[at] {
+        true => ordered(x, Order { dim: at, from: k - 1, k, descending: false }),
+        false => order(x, op, dim, false, Some(k))?.narrow(dim, k - 1, 1),
+    }
+}
+
+/// The elements at the places, and the places, without the dimension, which has size 1.
+fn with_values_at<K: Numeric>(x: &Raw, dim: isize, place: &Raw) -> Result<(Tensor<K>, Tensor<Int>)> {
     let mut shape = *place.shape();
-    shape.remove(at);
-    Ok((x.gather_once(dim, &place)?.reshape_to(shape)?.typed(), place.reshape_to(shape)?.typed()))
+    shape.remove(x.shape().dim("gather", dim)?);
+    Ok((x.gather_once(dim, place)?.reshape_to(shape)?.typed(), place.reshape_to(shape)?.typed()))
 }
 
 /// [`cpu::neighbors`] along a dimension of floats, on the CPU. The three numbers of a line replace its elements.
