@@ -38,22 +38,22 @@ pub struct Call<'a, K: Kind> {
     args: &'a Value,
 }
 
-/// A kind, with the Rust type of a single number of it.
-pub trait Plain: Kind + Sized {
+/// A kind whose numbers can be read from JSON.
+pub trait FromJson: Kind + Sized {
     type Number: Number<Self> + Element<Kind = Self>;
-    fn plain(value: &Value) -> Option<Self::Number>;
+    fn from_json(value: &Value) -> Option<Self::Number>;
 }
 
-impl Plain for Float {
+impl FromJson for Float {
     type Number = f64;
-    fn plain(value: &Value) -> Option<f64> {
+    fn from_json(value: &Value) -> Option<f64> {
         value.as_f64()
     }
 }
 
-impl Plain for Int {
+impl FromJson for Int {
     type Number = i64;
-    fn plain(value: &Value) -> Option<i64> {
+    fn from_json(value: &Value) -> Option<i64> {
         value.as_i64()
     }
 }
@@ -189,10 +189,10 @@ impl<'a, K: Kind> Call<'a, K> {
     }
 }
 
-impl<K: Plain> Call<'_, K> {
+impl<K: FromJson> Call<'_, K> {
     /// The argument `name` as a number of the kind.
     pub(super) fn number(&self, name: &str) -> K::Number {
-        K::plain(&self.args[name]).unwrap_or_else(|| panic!("no number `{name}` for the kind in {}", self.args))
+        K::from_json(&self.args[name]).unwrap_or_else(|| panic!("no number `{name}` for the kind in {}", self.args))
     }
 }
 
