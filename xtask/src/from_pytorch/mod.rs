@@ -1,4 +1,4 @@
-//! `cargo xtask from-pytorch`: writes `docs/from-pytorch.md`, which lists every public name of PyTorch.
+//! `cargo xtask from-pytorch`: writes `docs/from-pytorch.md`, which lists PyTorch's names and their equivalents.
 //!
 //! `docs/pytorch/names.txt` has PyTorch's names by section. `rows.txt` there says how they are written in Pagelock,
 //! or why Pagelock does not have them. A name without a line in `rows.txt` has to be a public name of Pagelock
@@ -28,7 +28,7 @@ const HEAD: &str = "# From PyTorch
 
 <!-- Made by `cargo xtask from-pytorch` from docs/pytorch/names.txt and docs/pytorch/rows.txt. -->
 
-This page lists every public name of PyTorch and its equivalent here. Fallible calls return a `Result`, whose `?` is left out.
+This page lists the public names of the sections of PyTorch below, and their equivalents here. `?` is left out of fallible calls.
 Arguments with defaults in Python are passed explicitly, or set by a method of the same name: `Dropout::new(0.5)`,
 `Sgd::new(parameters, 0.1).momentum(0.9)`. Methods that change a tensor in place end in `_`, as in PyTorch (`add_`, `mul_`, `clamp_`).
 They are never recorded, so they need `no_grad` if the tensor requires a gradient. Where there is no such method, use `x.copy_(&y)`.
@@ -85,7 +85,7 @@ fn check_section(section: &Section, ours: &Ours) -> Vec<Complaint> {
                 complaints.push(format!("{ROWS}:{line}: `{name}` is also in another row; remove it from one of them"));
             }
         }
-        if let Entry::Written { here, note, .. } = entry {
+        if let Entry::Equivalent { here, note, .. } = entry {
             let code = note.split('`').skip(1).step_by(2).chain([here.as_str()]);
             let missing = code.flat_map(ours::called).filter(|name| !ours.has(name));
             let complain = |name| format!("{ROWS}:{line}: `{name}` is not a public name of Pagelock; correct the row");
@@ -104,11 +104,11 @@ fn write_section(document: &mut String, section: &Section, ours: &Ours) {
     let (mut rows, mut absent) = (String::new(), String::new());
     for Row { names, entry, .. } in &section.rows {
         match entry {
-            Entry::Written { torch, here, note } => {
+            Entry::Equivalent { torch, here, note } => {
                 written.extend(names);
                 let _ = writeln!(rows, "| {} | {} | {note} |", torch_cell(names, torch), code_cell(here));
             }
-            Entry::Not { why } => {
+            Entry::Missing { why } => {
                 let gone: Vec<&String> = names.iter().filter(|name| !is_same(name)).collect();
                 if !gone.is_empty() {
                     let _ = writeln!(absent, "| {} | {why} |", code_list(gone));

@@ -17,9 +17,10 @@ pub(super) struct Row {
     pub(super) entry: Entry,
 }
 
+/// What a row says about its names.
 pub(super) enum Entry {
-    Written { torch: String, here: String, note: String },
-    Not { why: String },
+    Equivalent { torch: String, here: String, note: String },
+    Missing { why: String },
 }
 
 /// The sections in the order of `names`, and complaints about lines that cannot be read.
@@ -29,7 +30,7 @@ pub(super) fn sections(names: &str, rows: &str) -> (Vec<Section>, Vec<Complaint>
         match (title(line), sections.last_mut()) {
             (Some(title), _) => sections.push(Section { title: title.to_owned(), names: Vec::new(), rows: Vec::new() }),
             (None, Some(section)) => section.names.push(line.to_owned()),
-            (None, None) => complaints.push(format!("{NAMES}: `{line}` stands before the first section")),
+            (None, None) => complaints.push(format!("{NAMES}: `{line}` is before the first section")),
         }
     }
     let mut current = None;
@@ -44,7 +45,7 @@ pub(super) fn sections(names: &str, rows: &str) -> (Vec<Section>, Vec<Complaint>
         match (row(number, line), current) {
             (Some(row), Some(section)) => sections[section].rows.push(row),
             _ => complaints.push(format!(
-                "{ROWS}:{number}: is no row; write `NAMES : PYTORCH | HERE | NOTE` or `not NAMES : WHY`"
+                "{ROWS}:{number}: is not a row; write `NAMES : PYTORCH | HERE | NOTE` or `not NAMES : WHY`"
             )),
         }
     }
@@ -64,10 +65,10 @@ fn title(line: &str) -> Option<&str> {
 fn row(line: usize, text: &str) -> Option<Row> {
     let (names, rest) = text.split_once(" : ").or_else(|| Some((text.strip_suffix(" :")?, "")))?;
     let (names, entry) = match names.strip_prefix("not ") {
-        Some(names) => (names, Entry::Not { why: rest.to_owned() }),
+        Some(names) => (names, Entry::Missing { why: rest.to_owned() }),
         None => {
             let [torch, here, note] = cells(rest)?;
-            (names, Entry::Written { torch, here, note })
+            (names, Entry::Equivalent { torch, here, note })
         }
     };
     Some(Row { line, names: names.split_whitespace().map(str::to_owned).collect(), entry })
@@ -75,7 +76,7 @@ fn row(line: usize, text: &str) -> Option<Row> {
 
 /// Three cells, separated by `|`; `\|` is a literal `|`, as in Markdown.
 fn cells(text: &str) -> Option<[String; 3]> {
-    let hidden = text.replace("\\|", "\0");
-    let cells: Vec<String> = hidden.split('|').map(|cell| cell.trim().replace('\0', "\\|")).collect();
+    let escaped = text.replace("\\|", "\0");
+    let cells: Vec<String> = escaped.split('|').map(|cell| cell.trim().replace('\0', "\\|")).collect();
     cells.try_into().ok()
 }

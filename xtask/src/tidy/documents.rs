@@ -1,4 +1,4 @@
-//! Rules about Markdown and folders: every package has a README, links lead somewhere, and the test command
+//! Rules about Markdown and folders: every package has a README, link targets exist, and the test command
 //! of the README is the one that the checks run.
 
 use super::{Complaint, TextFile, package_folders, resolve};
@@ -25,8 +25,8 @@ fn test_command_differs(files: &[TextFile]) -> Option<Complaint> {
     let text = |path: &str| files.iter().find(|file| file.path == path).map(|file| file.text.as_str());
     let command = text(".ci/run")?.lines().find(|line| line.starts_with("cargo test"))?;
     let readme = text("README.md")?;
-    let told = readme.lines().any(|line| line.trim() == command);
-    (!told).then(|| format!("README.md: does not name the test command of .ci/run, `{command}`"))
+    let is_named = readme.lines().any(|line| line.trim() == command);
+    (!is_named).then(|| format!("README.md: does not name the test command of .ci/run, `{command}`"))
 }
 
 fn dead_links(file: &TextFile, files: &[TextFile]) -> Vec<Complaint> {
@@ -39,7 +39,7 @@ fn dead_links(file: &TextFile, files: &[TextFile]) -> Vec<Complaint> {
         if in_code {
             continue;
         }
-        let dead = link_targets(line).filter(|target| !leads_somewhere(file, target, files));
+        let dead = link_targets(line).filter(|target| !target_exists(file, target, files));
         complaints.extend(dead.map(|target| format!("{}:{}: dead link `{target}`", file.path, index + 1)));
     }
     complaints
@@ -50,7 +50,7 @@ fn link_targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ']).next())
 }
 
-fn leads_somewhere(from: &TextFile, target: &str, files: &[TextFile]) -> bool {
+fn target_exists(from: &TextFile, target: &str, files: &[TextFile]) -> bool {
     if target.contains("://") || target.starts_with("mailto:") {
         return true;
     }
