@@ -20,7 +20,7 @@ pub(crate) fn grid(
     captions: &[(String, bool)],
 ) -> Result<()> {
     let &[n, channels @ (1 | 3), height, width] = images.dims() else {
-        return Err(anyhow!("cannot draw images of shape {}: they are [n, 1 or 3, height, width]", images.shape()));
+        return Err(anyhow!("cannot draw images of shape {}; give [n, 1 or 3, height, width]", images.shape()));
     };
     ensure!(captions.len() == n, "cannot draw {n} images with {} captions", captions.len());
     let scale = (96 / height).max(1) as i32;

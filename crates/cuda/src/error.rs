@@ -18,7 +18,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// There is no CUDA on this machine, or it cannot be used.
-    #[error("no CUDA here: {0}")]
+    #[error("CUDA is not available: {0}")]
     Absent(Absence),
 
     /// A device of that number does not exist.
@@ -72,7 +72,7 @@ pub enum Error {
 
     /// The time between two events of different devices was requested.
     #[error(
-        "one event is of device {start}, the other of device {end}, and their clocks differ: take both on one device, or \
+        "one event is of device {start}, the other of device {end}, and their clocks differ: record both on one device, or \
          use a `Timeline`, which compares clocks"
     )]
     OtherClock {

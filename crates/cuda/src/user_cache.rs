@@ -17,7 +17,7 @@ use siphasher::sip128::{Hasher128, SipHasher24};
 
 use crate::error::{Error, Result};
 
-/// See the head of the file.
+/// A cache of files in one folder, or a disabled cache.
 pub(crate) struct UserCache {
     folder: Option<PathBuf>,
 }
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_found_again_and_nothing_else_is_left_behind() {
+    fn a_written_file_is_read_back_and_no_temporary_file_remains() {
         let folder = TestFolder::new("found");
         let cache = UserCache::in_folder(&folder.0);
         assert_eq!(cache.read("a", 3), None);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_names_a_file_is_an_error_and_a_folder_to_be_made_is_none() {
+    fn a_variable_that_names_a_file_is_refused_and_a_missing_folder_is_accepted() {
         let folder = TestFolder::new("variable");
         fs::create_dir_all(&folder.0).unwrap();
         let file = folder.0.join("file");
@@ -155,7 +155,7 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn what_is_not_a_file_is_not_found_and_nobody_waits_for_it() {
+    fn folders_and_pipes_are_not_read_and_do_not_block() {
         let folder = TestFolder::new("pipe");
         let cache = UserCache::in_folder(&folder.0);
         fs::create_dir_all(folder.0.join("folder")).unwrap();
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_is_an_error_and_what_is_switched_off_is_none() {
+    fn a_failed_write_is_an_error_and_a_disabled_cache_stores_nothing() {
         assert!(UserCache::in_folder(Path::new("/proc/nowhere")).write("a", &[1]).is_err());
         let off = UserCache { folder: None };
         off.write("a", &[1]).unwrap();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn no_two_lists_of_texts_have_the_same_hash() {
+    fn lists_that_concatenate_to_the_same_text_have_different_hashes() {
         assert_ne!(hash(["ab", "c"]), hash(["a", "bc"]));
         assert_ne!(hash(["a"]), hash(["a", ""]));
     }

@@ -52,8 +52,8 @@ impl fmt::Display for Race {
              {len_bytes}); "
         )?;
         match access {
-            Some(HostAccess { at, in_flight: true }) => write!(f, "{at} accessed these bytes during the copy; ")?,
-            Some(HostAccess { at, in_flight: false }) => write!(f, "{at} was the last access before the copy; ")?,
+            Some(HostAccess { at, in_flight: true }) => write!(f, "{at} accessed the buffer during the copy; ")?,
+            Some(HostAccess { at, in_flight: false }) => write!(f, "the last access before the copy was at {at}; ")?,
             None => f.write_str("the access to these bytes is unknown; ")?,
         }
         write!(f, "wait for the copy's ticket, event or scope before its {end_of_copy} is {what}")

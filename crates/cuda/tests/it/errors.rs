@@ -31,13 +31,13 @@ fn a_buffer_of_another_device_is_refused() {
 }
 
 #[test]
-fn times_that_no_clock_can_tell_are_refused() {
+fn elapsed_time_needs_two_timed_events_of_one_device() {
     let machine = Machine::new(Config { devices: 2, ..Config::default() });
     let (here, there) = (machine.device(0).unwrap().stream().unwrap(), machine.device(1).unwrap().stream().unwrap());
     let (start, end) = (here.record_timed().unwrap(), there.record_timed().unwrap());
     assert_eq!(
         end.elapsed_since(&start).unwrap_err().to_string(),
-        "one event is of device 0, the other of device 1, and their clocks differ: take both on one device, or use a \
+        "one event is of device 0, the other of device 1, and their clocks differ: record both on one device, or use a \
          `Timeline`, which compares clocks"
     );
     assert_eq!(
@@ -97,6 +97,6 @@ fn a_device_that_does_not_exist_is_refused() {
 fn without_a_gpu_the_error_says_what_is_missing() {
     if let Err(error) = Device::cuda(0) {
         let text = error.to_string();
-        assert!(text.starts_with("no CUDA here: ") && text.contains(';'), "{text}");
+        assert!(text.starts_with("CUDA is not available: ") && text.contains(';'), "{text}");
     }
 }

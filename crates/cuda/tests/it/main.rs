@@ -1,8 +1,8 @@
 //! What the crate promises. Start with `every_device.rs`, a suite that runs on software devices of all schedules and on
 //! a GPU.
 //!
-//! `program.rs` runs random programs and compares their results with a model. `failures.rs` makes driver calls fail in
-//! them. Without a GPU, tests that need one print that they are skipped; with `REQUIRE_GPU=1` they fail.
+//! `program.rs` defines random programs and their model. `random_programs.rs` runs them, and `failures.rs` runs them
+//! while driver calls fail. Tests that need a GPU print that they are skipped without one; with `REQUIRE_GPU=1` they fail.
 
 #![allow(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges, reason = "ranges of buffers, bad ones too")]
 

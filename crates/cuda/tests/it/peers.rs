@@ -1,4 +1,4 @@
-//! Copies from one device to another, in the order of both.
+//! Copies from one device to another are ordered with the work of both.
 
 use pagelock_cuda::{
     Device,

@@ -16,12 +16,12 @@ use pagelock_memory::{
     default_host,
 };
 
-use crate::tools::{Gate, Noted};
+use crate::tools::{Gate, CountedWaits};
 
 #[test]
 fn reading_waits_for_writers_once_and_not_for_readers() {
     let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
-    let (reader, writer) = (Arc::new(Noted::default()), Arc::new(Noted::default()));
+    let (reader, writer) = (Arc::new(CountedWaits::default()), Arc::new(CountedWaits::default()));
     buffer.add_writer(writer.clone());
     buffer.add_reader(reader.clone());
 
@@ -33,7 +33,7 @@ fn reading_waits_for_writers_once_and_not_for_readers() {
 #[test]
 fn writing_waits_for_readers_and_writers() {
     let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
-    let (reader, writer) = (Arc::new(Noted::default()), Arc::new(Noted::default()));
+    let (reader, writer) = (Arc::new(CountedWaits::default()), Arc::new(CountedWaits::default()));
     buffer.add_reader(reader.clone());
     buffer.add_writer(writer.clone());
 
@@ -45,7 +45,7 @@ fn writing_waits_for_readers_and_writers() {
 #[test]
 fn waiting_without_access_follows_the_same_rules() {
     let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
-    let (reader, writer) = (Arc::new(Noted::default()), Arc::new(Noted::default()));
+    let (reader, writer) = (Arc::new(CountedWaits::default()), Arc::new(CountedWaits::default()));
     buffer.add_reader(reader.clone());
     buffer.add_writer(writer.clone());
 
@@ -106,10 +106,10 @@ fn host_code_sees_what_a_device_wrote() {
 #[test]
 fn finished_completions_do_not_pile_up() {
     let buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
-    let first = Arc::new(Noted::default());
+    let first = Arc::new(CountedWaits::default());
     buffer.add_reader(first.clone());
     first.wait();
-    buffer.add_reader(Arc::new(Noted::default()));
+    buffer.add_reader(Arc::new(CountedWaits::default()));
     assert_eq!(Arc::strong_count(&first), 1, "the buffer forgot the finished one");
 }
 
@@ -125,7 +125,7 @@ fn a_completion_that_panics_hides_none_that_is_added_behind_it() {
     }
 
     let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
-    let behind = Arc::new(Noted::default());
+    let behind = Arc::new(CountedWaits::default());
     buffer.add_reader(Arc::new(Panics));
     let added = catch_unwind(AssertUnwindSafe(|| buffer.add_reader(behind.clone())));
     assert!(added.is_err());
@@ -201,7 +201,7 @@ fn a_buffer_that_is_dropped_without_waiting_leaves_its_block_to_whoever_knows_wh
 #[test]
 fn a_buffer_waits_when_it_is_dropped_unless_it_was_asked_not_to_and_one_can_keep_its_block() {
     let counted = Counted::new("kept by nobody", Pageable);
-    let (keeper, noted) = (Arc::new(Keeper::default()), Arc::new(Noted::default()));
+    let (keeper, noted) = (Arc::new(Keeper::default()), Arc::new(CountedWaits::default()));
     let patient = HostBuffer::allocate(&counted, 16).unwrap();
     patient.add_reader(keeper.clone());
     drop(patient);

@@ -8,7 +8,7 @@ use pagelock_memory::{
 };
 use proptest::prelude::*;
 
-use crate::tools::{FakeDriver, Moody};
+use crate::tools::{FakeDriver, Refusing};
 
 #[test]
 fn a_dropped_block_serves_the_next_of_its_class() {
@@ -67,7 +67,7 @@ fn a_refused_pool_gives_back_what_is_idle_and_asks_once_more() {
 
 #[test]
 fn a_pool_refused_by_its_source_trims_and_retries_once_and_then_hands_the_refusal_up() {
-    let source = Moody::default();
+    let source = Refusing::default();
     let pool = Pooled::new(source.clone());
     drop(pool.allocate(1_000).unwrap());
     source.refusing.store(true, SeqCst);

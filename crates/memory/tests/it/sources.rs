@@ -51,13 +51,13 @@ fn a_refused_chunk_undoes_those_before_it_and_the_reservation() {
 
     let error = limited.allocate(257 * MIB).unwrap_err();
 
-    assert_eq!(error.to_string(), "cannot page-lock 1 MiB: the driver is tired; use smaller buffers, or pageable ones");
+    assert_eq!(error.to_string(), "cannot page-lock 1 MiB: refused by the test; use smaller buffers, or pageable ones");
     assert_eq!((driver.locked_bytes.load(SeqCst), budget.used().0), (0, 0));
 }
 
 #[test]
-fn pages_that_a_device_clings_to_are_never_given_away() {
-    let driver = Arc::new(FakeDriver { clings: true, ..FakeDriver::default() });
+fn pages_that_cannot_be_unlocked_are_leaked() {
+    let driver = Arc::new(FakeDriver { refuses_unlock: true, ..FakeDriver::default() });
     let source = PageLocked::new().locked_by(driver);
     let mut buffer = HostBuffer::allocate(&source, 100).unwrap();
     buffer.bytes_mut().unwrap().fill(9);

@@ -1,4 +1,4 @@
-//! What several tests share: resources that misbehave on purpose, and completions that take notes.
+//! What several tests share: resources that refuse on demand, and completions that count waits.
 
 use std::{
     ptr::NonNull,
@@ -12,12 +12,12 @@ use pagelock_memory::{Completion, Error, MemoryKind, PageLocker, Pageable, Pagea
 
 /// Ordinary memory that is refused while `refusing`.
 #[derive(Clone, Default)]
-pub(crate) struct Moody {
+pub(crate) struct Refusing {
     pub(crate) refusing: Arc<AtomicBool>,
     pub(crate) asked: Arc<AtomicUsize>,
 }
 
-impl Resource for Moody {
+impl Resource for Refusing {
     type Block = PageableBlock;
 
     fn allocate(&self, len_bytes: usize) -> Result<PageableBlock> {
@@ -30,20 +30,20 @@ impl Resource for Moody {
 }
 
 /// A stand-in for a GPU driver. It notes what is locked, refuses the lock number `refuse_at`, and refuses to unlock
-/// pages if `clings`.
+/// pages if `refuses_unlock`.
 #[derive(Debug, Default)]
 pub(crate) struct FakeDriver {
     pub(crate) locks: Mutex<Vec<usize>>,
     pub(crate) locked_bytes: AtomicUsize,
     pub(crate) refuse_at: Option<usize>,
-    pub(crate) clings: bool,
+    pub(crate) refuses_unlock: bool,
 }
 
 impl PageLocker for FakeDriver {
     unsafe fn lock(&self, _start: NonNull<u8>, len_bytes: usize) -> Result<()> {
         let mut locks = self.locks.lock().unwrap();
         if self.refuse_at == Some(locks.len()) {
-            return Err(Error::Lock { asked: (len_bytes as u64).into(), source: "the driver is tired".into() });
+            return Err(Error::Lock { asked: (len_bytes as u64).into(), source: "refused by the test".into() });
         }
         locks.push(len_bytes);
         self.locked_bytes.fetch_add(len_bytes, SeqCst);
@@ -51,7 +51,7 @@ impl PageLocker for FakeDriver {
     }
 
     unsafe fn unlock(&self, _start: NonNull<u8>, len_bytes: usize) -> Result<()> {
-        if self.clings {
+        if self.refuses_unlock {
             return Err(Error::Lock { asked: (len_bytes as u64).into(), source: "still copying".into() });
         }
         self.locked_bytes.fetch_sub(len_bytes, SeqCst);
@@ -61,17 +61,17 @@ impl PageLocker for FakeDriver {
 
 /// Done as soon as a thread waits for it. Counts the waits.
 #[derive(Default)]
-pub(crate) struct Noted {
+pub(crate) struct CountedWaits {
     waits: AtomicUsize,
 }
 
-impl Noted {
+impl CountedWaits {
     pub(crate) fn waits(&self) -> usize {
         self.waits.load(SeqCst)
     }
 }
 
-impl Completion for Noted {
+impl Completion for CountedWaits {
     fn is_done(&self) -> bool {
         self.waits() > 0
     }

@@ -51,8 +51,8 @@ use crate::{
 const MAX_FILLERS: usize = 9; // with the caller, they fill slots faster than a device empties them, even on a busy host
 const SMALL_BYTES: usize = 64 << 10; // up to this length the caller copies alone, through a slot of the small ring
 const MIN_GRANULE: usize = 16 << 10; // small enough that threads share even the last piece of a download
-const MIN_UPLOAD_PIECE: usize = 4 << 20; // of a piece; the device begins before the first piece is filled (`upload.rs`)
-const MIN_DOWNLOAD_PIECE: usize = 512 << 10; // of a piece; threads begin when the device has copied the first one
+const MIN_UPLOAD_PIECE: usize = 4 << 20; // bytes; the device begins before the first piece is filled (`upload.rs`)
+const MIN_DOWNLOAD_PIECE: usize = 512 << 10; // bytes; threads begin when the device has copied the first one
 
 pub(crate) struct Staging {
     large: Ring,
