@@ -410,7 +410,7 @@ impl Raw {
 fn for_numbers(n_numbers: usize, shape: Result<Shape>, dtype: DType) -> Result<Fresh> {
     let shape = shape?;
     if n_numbers != shape.elements() {
-        return Err(Error::data_length("from_slice", n_numbers, &shape));
+        return Err(Error::wrong_length("from_slice", "the data", n_numbers, &shape));
     }
     Fresh::allocate("from_slice", shape, dtype)
 }

@@ -33,20 +33,20 @@
 //!   [`Tensor::from_slice`]. The kind is that of the numbers: `Tensor::full([3], 0)` holds integers.
 //!   [`Tensor::of`] chooses the precision: `Tensor::of(DType::F64).zeros([3])`.
 //! - **Views without copies:** [`reshape`](Tensor::reshape), [`permute`](Tensor::permute), [`slice`](Tensor::slice),
-//!   [`select`](Tensor::select), [`expand`](Tensor::expand) and their relatives.
+//!   [`select`](Tensor::select), [`expand`](Tensor::expand) and similar methods.
 //! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references, numbers, and on results of such arithmetic, so
 //!   that one question mark at the end is enough.
 //! - **Functions of every element:** [`exp`](Tensor::exp), [`sin`](Tensor::sin), [`erf`](Tensor::erf),
 //!   [`clamp`](Tensor::clamp), [`floor`](Tensor::floor); comparisons, also with numbers
 //!   ([`gt_scalar`](Tensor::gt_scalar)), and selection by a mask: [`where_cond`](Tensor::where_cond),
 //!   [`masked_fill`](Tensor::masked_fill), [`masked_select`](Tensor::masked_select).
-//! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and its relatives
+//! - **Reductions** over any [`Axes`]: `x.sum(..)`, `x.mean(-1)`, `x.max([0, 2])`; `sum_keepdim` and similar methods
 //!   keep the dimensions. Along one dimension: [`argmax`](Tensor::argmax), [`max_dim`](Tensor::max_dim),
 //!   [`cumsum`](Tensor::cumsum), [`sort`](Tensor::sort), [`topk`](Tensor::topk).
 //! - **Copies** in another order or size: [`cat`](Tensor::cat), [`flip`](Tensor::flip), [`roll`](Tensor::roll), [`pad`](Tensor::pad),
 //!   [`tril`](Tensor::tril), [`gather`](Tensor::gather), [`scatter_add`](Tensor::scatter_add).
 //! - **Indexing** as in Python: [`x.i((0, 1..3))`](Tensor::i), with numbers, ranges, tensors and masks, and
-//!   [`x.put_((.., 1), &y)`](Tensor::put_); [`scatter`](Tensor::scatter), [`index_put`](Tensor::index_put) and their relatives.
+//!   [`x.put_((.., 1), &y)`](Tensor::put_); [`scatter`](Tensor::scatter), [`index_put`](Tensor::index_put) and similar methods.
 //! - **Sums of products** by Einstein notation: [`einsum`](Tensor::einsum).
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.

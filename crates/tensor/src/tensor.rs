@@ -284,8 +284,8 @@ impl<K: Kind> Tensor<K> {
 
     /// Tensors with the layouts of `like`, each at the start of its own storage in a block, outside the graph.
     pub(crate) fn all_in_block(block: &Arc<UploadedBlock>, like: &[&Raw]) -> Vec<Tensor<K>> {
-        // Layouts are large: they are copied to their final place, which takes half as long as moving tensors there.
-        // Handles are counted before that, since an atomic operation waits for all earlier writes.
+        // Layouts are large, so each is written once, in place: half the time of moving whole tensors. The reference
+        // counts are raised before that, since an atomic operation waits for all earlier writes.
         let scalar = |storage| Tensor { raw: Raw { storage, layout: Layout::SCALAR, node: None }, kind: PhantomData };
         let mut all: Vec<_> = block.all(like).into_iter().map(scalar).collect();
         all.iter_mut().zip(like).for_each(|(made, like)| made.raw.layout.set_from_start(&like.layout));
@@ -349,7 +349,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if there is another number of dimensions.
+    /// [`Error::Argument`] if the number of dimensions is not `N`.
     pub fn sizes<const N: usize>(&self) -> Result<[usize; N]> {
         self.shape().sizes()
     }
@@ -461,12 +461,12 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`] if `out` has another length; as [`Tensor::to_vec`].
+    /// [`Error::Argument`] if `out` has another length; otherwise those of [`Tensor::to_vec`].
     #[track_caller]
     pub fn copy_to_slice<T: Element<Kind = K>>(&self, out: &mut [T]) -> Result<()> {
         let _here = pagelock_cuda::here();
         if out.len() != self.len() {
-            return Err(Error::data_length("copy_to_slice", out.len(), self.shape()));
+            return Err(Error::wrong_length("copy_to_slice", "`out`", out.len(), self.shape()));
         }
         self.raw.copy_to_slice("copy_to_slice", out)
     }
@@ -482,7 +482,7 @@ impl<K: Kind> Tensor<K> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`]; as [`Tensor::to_vec`].
+    /// [`Error::Argument`] if there is not exactly one element; otherwise those of [`Tensor::to_vec`].
     #[track_caller]
     pub fn item<T: Element<Kind = K>>(&self) -> Result<T> {
         let _here = pagelock_cuda::here();

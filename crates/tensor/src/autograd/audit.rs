@@ -139,7 +139,7 @@ pub struct Cut {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CutBy {
-    /// The step itself, whose purpose it is, such as `detach`.
+    /// The operation itself: cutting the graph is its purpose, as for `detach`.
     Itself,
     /// It ran inside [`no_grad`](crate::no_grad).
     NoGrad,
@@ -196,7 +196,7 @@ struct Notes {
     known: HashSet<(Cut, u64)>,
     /// The numbers of all nodes that recorded operations took.
     used: HashSet<u64>,
-    /// Inputs of the custom functions whose forward is running: an untracked result made from them there is no cut.
+    /// Inputs of the custom functions whose `forward` is running. An untracked result that it makes from them is not a cut.
     excused: Vec<u64>,
 }
 

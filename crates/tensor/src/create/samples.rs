@@ -141,9 +141,7 @@ impl Tensor {
             }
             let uniform = |shape: Shape| Tensor::on(&self.device()).of(DType::F64).rand_with(shape, generator);
             if !replacement {
-                // `race` divides weights by exponential variables: each is the largest with a probability
-                // proportional to its weight.
-                return Ok(weights.race(&uniform(*self.shape())?)?.topk(samples, -1, true)?.1);
+                return Ok(weights.exponential_race(&uniform(*self.shape())?)?.topk(samples, -1, true)?.1);
             }
             // The first index whose cumulative sum reaches a number that is above zero and at most the total.
             let drawn = uniform(self.shape().with(self.rank() - 1, samples))?;

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// The most blocks of a grid in its second and third dimension.
+/// CUDA's limit on the blocks of a grid in y and in z.
 pub(crate) const MAX_BLOCKS: usize = 65_535;
 
 /// `size` as a kernel's 32-bit count; an error if it is too large.
@@ -12,7 +12,7 @@ pub(crate) fn count(op: &'static str, size: usize) -> Result<i32> {
             op,
             "a size",
             size,
-            format!("GPU kernels index at most {} elements; split the tensor, or compute on the CPU", i32::MAX),
+            format!("GPU kernels count to at most {}; split the tensor, or compute on the CPU", i32::MAX),
         )
     })
 }

@@ -61,9 +61,9 @@ impl Formula {
         arguments.extend(inputs.iter().map(CudaView::argument));
         arguments.extend(values(constants));
         arguments.extend(steps.arguments().into_iter().flatten().map(Argument::Value));
-        // SAFETY: the kernels of `elementwise.cu` take these arguments, in this order; they access only positions
-        // that the indexing, or the length, leads to, which are those of the views, and use packs only where these are
-        // aligned (`Steps::new`).
+        // SAFETY: the kernels of `elementwise.cu` take these arguments, in this order. The length or the indexing was
+        // made from the views, so kernels access only elements of the views. `Steps::new` chooses packs only for
+        // aligned views.
         unsafe { function.launch(&device.stream(), steps.launch(), &arguments) }
             .map_err(|source| Error::cuda(op, source))
     }
@@ -112,7 +112,7 @@ enum Steps {
     Strided(Indexing),
     /// Planes that are transposed.
     Tiles { outer: Indexing, plane: Plane },
-    /// Single elements that 32 bits cannot count.
+    /// Single elements with 64-bit positions, for tensors with 2³¹ positions or more.
     Wide(WideIndexing),
 }
 
@@ -128,7 +128,7 @@ struct Plane {
     row_tiles: u32,
 }
 
-// The kernels.
+// The names of the kernels in `elementwise.cu`.
 const CONTIGUOUS: &str = "contiguous";
 const ROWS: &str = "rows";
 const STRIDED: &str = "strided";

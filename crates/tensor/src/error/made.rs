@@ -82,11 +82,10 @@ impl Error {
         Error::Argument(format!("{op}: {what} is empty; {fix}"))
     }
 
-    pub(crate) fn data_length(op: &str, given: usize, shape: &Shape) -> Error {
+    /// `what` has length `given`, which is not the number of elements of `shape`.
+    pub(crate) fn wrong_length(op: &str, what: &str, given: usize, shape: &Shape) -> Error {
         let len = shape.elements();
-        Error::Argument(format!(
-            "{op}: {given} values were given for shape {shape}, which has {len} elements; give as many values as the shape has"
-        ))
+        Error::Argument(format!("{op}: the length of {what} is {given}, but must be {len} for shape {shape}"))
     }
 
     pub(crate) fn inner_sizes(left: &Shape, right: &Shape) -> Error {

@@ -1,4 +1,4 @@
-//! Functions of pairs whose derivative needs care: sums of exponentials, hypotenuses, steps, closeness.
+//! `logaddexp`, `logaddexp2`, `hypot`, `xlogy`, `sinc`, `heaviside`, `isclose`, `square`, and the core of `multinomial`.
 
 use std::f64::consts::{LN_2, LOG2_E, PI};
 
@@ -162,11 +162,11 @@ binary! { Heaviside: Real, "heaviside", Nothing, |x, at_zero| if x == T::ZERO {
     T::ZERO
 }, "x == R(0) ? at_zero : x > R(0) ? R(1) : R(0)", |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
 
-// Weights over exponential variables, which are computed from uniform ones. Its inputs are detached.
-binary! { Race: Real, "multinomial", Nothing, map2_longest: |weight, drawn| weight / -(-drawn).ln_1p(), "weight / -log1p(-drawn)",
+// weight / e, where e = −ln(1 − drawn) is exponentially distributed. Its inputs are detached.
+binary! { ExponentialRace: Real, "multinomial", Nothing, map2_longest: |weight, drawn| weight / -(-drawn).ln_1p(), "weight / -log1p(-drawn)",
 |saved, grad| [grad.zeros_like(), grad.zeros_like()] }
 
-per_type! { Race[2]: Real }
+per_type! { ExponentialRace[2]: Real }
 per_type! { Heaviside[2]: Real }
 per_type! { LogAddExp[2]: Real }
 per_type! { LogAddExp2[2]: Real }
@@ -174,10 +174,10 @@ per_type! { Hypot[2]: Real }
 per_type! { XLogY[2]: Real }
 
 impl Tensor {
-    /// Weights over exponential variables, which are computed from uniform ones: an element is the largest with the
-    /// probability of its weight.
-    pub(crate) fn race(&self, drawn: &Tensor) -> Result<Tensor> {
-        apply(Race, [self, drawn])
+    /// Divides each weight by an exponential random number, made from the uniform number `drawn`. Each element is the
+    /// largest of its row with a probability proportional to its weight (the "exponential race").
+    pub(crate) fn exponential_race(&self, drawn: &Tensor) -> Result<Tensor> {
+        apply(ExponentialRace, [self, drawn])
     }
 
     /// ln(eˣ + eʸ), elementwise, broadcasting, without overflow.

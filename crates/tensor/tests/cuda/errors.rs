@@ -67,7 +67,7 @@ fn there_is_nothing_to_page_lock_for_the_cpu_or_on_a_device() {
 fn a_missing_gpu_is_an_error_that_says_what_is_missing() {
     if let Err(missing) = Device::cuda(0) {
         assert!(matches!(missing, Error::NoDevice(_)));
-        assert!(missing.to_string().starts_with("no CUDA here: "), "{missing}");
+        assert!(missing.to_string().starts_with("CUDA is not available: "), "{missing}");
         assert_eq!(Device::best(), Device::Cpu);
     }
 }

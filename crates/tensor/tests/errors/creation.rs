@@ -9,15 +9,15 @@ fn data_that_does_not_fit_its_shape() {
     let _alone = alone();
     refuses(
         || Tensor::from_slice(&[1.0f32, 2.0, 3.0], [2, 2]),
-        "from_slice: 3 values were given for shape [2, 2], which has 4 elements; give as many values as the shape has",
+        "from_slice: the length of the data is 3, but must be 4 for shape [2, 2]",
     );
     refuses(
         || Tensor::from_vec(Vec::<i64>::new(), ()),
-        "from_slice: 0 values were given for shape [], which has 1 elements; give as many values as the shape has",
+        "from_slice: the length of the data is 0, but must be 1 for shape []",
     );
     refuses(
         || zeros([2, 2]).copy_to_slice(&mut [0.0; 5]),
-        "copy_to_slice: 5 values were given for shape [2, 2], which has 4 elements; give as many values as the shape has",
+        "copy_to_slice: the length of `out` is 5, but must be 4 for shape [2, 2]",
     );
 }
 

@@ -19,7 +19,7 @@ use super::{Formula, LogSoftmax, Softmax};
 use crate::element::Real;
 use crate::inlined::{Array, Flat, Slice, zip, zip_all};
 
-/// Rows of a tile, and the most longer rows that are computed together.
+/// Rows per tile. Also the maximum number of longer rows that are computed together.
 const LANES: usize = 16;
 /// The longest rows that are computed in tiles.
 const SHORT: usize = 32;
@@ -51,7 +51,7 @@ pub(crate) fn cross_entropy<R: Real>(x: Stored<'_, R>, target: &[i64], row_len: 
                 let groups = zip(zip(x.chunks(group * row_len), losses.chunks_mut(group)), target.chunks(group));
                 for ((x, losses), target) in groups {
                     let [largest, mut logs] = exp_of_rows(x, row_len, &mut buffer, false);
-                    of_all_sums::<R, LogSoftmax, 1>(&mut logs[..losses.len()]);
+                    apply_of_sum::<R, LogSoftmax, 1>(&mut logs[..losses.len()]);
                     for (i, loss) in losses.iter_mut().enumerate() {
                         *loss = -(x[i * row_len + target[i] as usize] - largest[i] - logs[i]);
                     }
@@ -203,7 +203,7 @@ fn longer_rows<R: Real, F: Formula<N>, const N: usize>(
             ),
         ],
     };
-    of_all_sums::<R, F, N>(&mut of_sums[..rows]);
+    apply_of_sum::<R, F, N>(&mut of_sums[..rows]);
     for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
         let (largest, of_sum) = (largest[i], of_sums[i]);
         match F::SCALES_TERMS {
@@ -244,7 +244,7 @@ fn tile<R: Real, F: Formula<N>, const N: usize>(inputs: [&mut [[R; LANES]]; N], 
         *term = F::term(x, R::ZERO);
     }
     let mut of_sums = fold_lanes(out, [R::ZERO; LANES], R::plus);
-    of_all_sums::<R, F, N>(&mut of_sums);
+    apply_of_sum::<R, F, N>(&mut of_sums);
     if F::SCALES_TERMS {
         inputs[0].set_to(of_sums);
         for (term, &factor) in zip(out.flattened_mut(), inputs[0].flattened()) {
@@ -267,9 +267,9 @@ fn flat<'a, R, const N: usize>(tiles: &'a [&mut [[R; LANES]]; N]) -> [&'a [R]; N
     all
 }
 
-/// Takes a slice, whose length the compiler does not know: it would unroll a loop over the lanes.
+/// Replaces each sum by `F::of_sum` of it. Takes a slice: with a known length, the compiler would unroll the loop.
 #[inline(always)]
-fn of_all_sums<R: Real, F: Formula<N>, const N: usize>(sums: &mut [R]) {
+fn apply_of_sum<R: Real, F: Formula<N>, const N: usize>(sums: &mut [R]) {
     for sum in sums {
         *sum = F::of_sum(*sum);
     }
@@ -329,10 +329,10 @@ pub(in super::super) fn largest<R: Real>(x: &[R]) -> R {
     in_halves(&mut lanes, greater)
 }
 
-/// The largest elements of some rows, and the sums of `exp(x − largest)`. With `keeps`, `out` gets all exponentials;
+/// The largest elements of some rows, and the sums of `exp(x − largest)`. With `keep_all`, `out` gets all exponentials;
 /// otherwise it is a buffer for a block of each row.
 #[inline(always)]
-fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> [[R; LANES]; 2] {
+fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keep_all: bool) -> [[R; LANES]; 2] {
     let mut largest_of = [R::ZERO; LANES];
     for (largest_of, x) in zip(&mut largest_of[..], x.chunks_exact(row_len)) {
         *largest_of = largest(x);
@@ -340,7 +340,7 @@ fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keeps: bool) -> 
     let mut totals = [0.0; LANES];
     for start in (0..row_len).step_by(BLOCK) {
         let len = BLOCK.min(row_len - start);
-        let offset = |i: usize| i * row_len + if keeps { start } else { 0 };
+        let offset = |i: usize| i * row_len + if keep_all { start } else { 0 };
         for (i, x) in x.chunks_exact(row_len).enumerate() {
             let largest = largest_of[i];
             map(

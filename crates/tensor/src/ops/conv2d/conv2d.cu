@@ -64,8 +64,8 @@ struct Walker {
     }
 };
 
-// A block computes ROWS channels of blockDim.x pixels of one phase, of any images; its
-// blockDim.y parts share the taps.
+// A block computes ROWS channels of blockDim.x pixels of one phase; the pixels may lie in several images. Its blockDim.y
+// parts share the taps. Grid, in x alone, fastest first: blocks of pixels, blocks of rows, groups, phases in x, phases in y.
 extern "C" __global__ void __launch_bounds__(THREADS) correlate(O* y, const T* x, const T* w, const T* b, Conv g) {
     begin();
     __shared__ Pack<R, ROWS> weights[CHUNK];

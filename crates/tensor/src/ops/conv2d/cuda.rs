@@ -12,7 +12,7 @@ use super::library;
 use super::small::{self, Gradient};
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MAX_BLOCKS, count};
 use crate::element::DType;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inlined::Array;
 
 static CODE: Code =
@@ -102,7 +102,7 @@ pub(super) fn image_grad(
 impl Conv {
     fn new(d: &ConvDims, transposed: bool) -> Result<Conv> {
         let int = |size: usize| count("conv2d", size);
-        let both = |sizes: [usize; 2]| Ok::<_, crate::Error>([int(sizes[0])?, int(sizes[1])?]);
+        let both = |sizes: [usize; 2]| Ok::<_, Error>([int(sizes[0])?, int(sizes[1])?]);
         let area = d.kernel[0] * d.kernel[1];
         let [ins, outs] = [d.in_channels, d.out_channels].mapped(|channels| channels / d.groups);
         let ([channels, rows], [source, result], [row_stride, channel_stride]) = match transposed {
@@ -245,7 +245,8 @@ pub(super) fn weight_grad(
     let grid = [1, conv.row_blocks() * tap_blocks, d.in_channels];
     let tiles = grid[1] * grid[2];
     if grid[1] > MAX_BLOCKS || grid[2] > MAX_BLOCKS {
-        count(op, usize::MAX)?; // refused
+        let (blocks, limit) = (format!("{} × {} blocks", grid[1], grid[2]), format!("at most {MAX_BLOCKS} each; use the CPU"));
+        return Err(Error::bad_argument(op, "the weight", blocks, limit));
     }
     let has_clusters = device.cuda().properties().compute_capability >= (9, 0);
     let in_clusters = has_clusters && tiles < ENOUGH_BLOCKS && d.batch * pixels >= 2 * THREADS;

@@ -27,8 +27,8 @@ pub(super) struct Side<'a, R> {
     pub(super) strides: [usize; 2],
 }
 
-/// Whether this algorithm suits the product. A right side of plain numbers with contiguous columns needs no copy, so
-/// it does not.
+/// Whether this algorithm suits the product. It does not suit a right side of plain numbers with contiguous columns,
+/// which can be read in place.
 pub(super) fn suits<R>(Sizes { m, k, n }: Sizes, right: Side<'_, R>) -> bool {
     let in_columns = right.strides[0] == 1 && matches!(right.numbers, Stored::Halves(..));
     let are_few = (narrow::MIN_SIDE..=narrow::NARROW).contains(&m);
@@ -79,8 +79,8 @@ impl<'a, R: Real> Side<'a, R> {
         Side { numbers: self.numbers.part(start, self.numbers.len() - start), ..self }
     }
 
-    /// The first rows and columns as plain numbers: in place, or widened into `room`.
-    pub(super) fn numbers<'r>(self, sizes: [usize; 2], buffer: &'r mut [R]) -> Result<Matrix<'r, R>>
+    /// The first rows and columns as plain numbers: in place, or widened into `buffer`.
+    pub(super) fn plain<'r>(self, sizes: [usize; 2], buffer: &'r mut [R]) -> Result<Matrix<'r, R>>
     where
         'a: 'r,
     {
@@ -90,7 +90,7 @@ impl<'a, R: Real> Side<'a, R> {
         }
     }
 
-    /// Copies the first rows and columns to `room` as plain numbers: row by row, or column by column if columns are
+    /// Copies the first rows and columns to `buffer` as plain numbers: row by row, or column by column if columns are
     /// contiguous.
     fn copied<'r>(self, [rows, columns]: [usize; 2], buffer: &'r mut [R]) -> Result<Matrix<'r, R>> {
         let [row, column] = self.strides;

@@ -38,9 +38,9 @@ pub(super) fn product<R: Real>(sizes: Sizes, left: Side<'_, R>, right: Side<'_, 
             let (buffer, more) = buffer.split_at_mut(depth * (m + n));
             let (of_left, of_right) = buffer.split_at_mut(depth * m);
             in_pieces((inner, depth), [sums, more], |start, k, sums| {
-                let Matrix { numbers, strides } = left.part([start, 0]).numbers([k, m], of_left)?;
+                let Matrix { numbers, strides } = left.part([start, 0]).plain([k, m], of_left)?;
                 let a = Matrix { numbers, strides: [strides[1], strides[0]] };
-                real(Sizes { m, k, n }, a, right.part([start, 0]).numbers([k, n], of_right)?, sums)
+                real(Sizes { m, k, n }, a, right.part([start, 0]).plain([k, n], of_right)?, sums)
             })
         })
     })

@@ -61,8 +61,17 @@ pub(super) type TileShape = [usize; 2];
 
 /// The shapes that are compiled, for machines with 32 registers and with 16. They are few, since each takes long to
 /// compile: rows are counted through all images, so two rows of seven columns serve instead of one of fourteen.
-const LARGE: [TileShape; 8] = [[2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1]];
-const SMALL: [TileShape; 5] = [[1, 5], [2, 3], [2, 2], [2, 1], [1, 1]];
+macro_rules! large_shapes {
+    ($with:ident) => { $with!([2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1]) };
+}
+macro_rules! small_shapes {
+    ($with:ident) => { $with!([1, 5], [2, 3], [2, 2], [2, 1], [1, 1]) };
+}
+macro_rules! array {
+    ($($shape:expr),*) => { [$($shape),*] };
+}
+const LARGE: [TileShape; 8] = large_shapes!(array);
+const SMALL: [TileShape; 5] = small_shapes!(array);
 
 /// The most sums of a tile, with 32 registers.
 const MAX_SUMS: usize = 28;
@@ -86,7 +95,7 @@ impl<R: Lanes> Sums<'_, R> {
         match self.targets.columns.source {
             1 => self.with_step::<S, 1>(simd),
             2 => self.with_step::<S, 2>(simd),
-            step => unreachable!("`suits` does not let steps of {step} pass"),
+            step => unreachable!("`suits` refuses steps of {step}"),
         }
     }
 
@@ -100,7 +109,7 @@ impl<R: Lanes> Sums<'_, R> {
 
     fn with_vectors<S: Simd, const STEP: usize, const V: usize>(self, simd: S) {
         macro_rules! run {
-            ($([$rows:literal, $columns:literal])*) => {
+            ($([$rows:literal, $columns:literal]),*) => {
                 match self.shape {
                     $([$rows, $columns] if Fixed::<R, STEP, V, $rows, $columns>::FITS => {
                         simd.vectorize(Fixed::<R, STEP, V, $rows, $columns>(self));
@@ -110,9 +119,9 @@ impl<R: Lanes> Sums<'_, R> {
             };
         }
         if Registers::<S>::ARE_MANY {
-            run!([2, 7][2, 6][2, 5][2, 4][4, 4][4, 3][4, 2][4, 1])
+            large_shapes!(run)
         } else {
-            run!([1, 5][2, 3][2, 2][2, 1][1, 1])
+            small_shapes!(run)
         }
     }
 }
