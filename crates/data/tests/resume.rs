@@ -1,12 +1,16 @@
 //! A loader resumes only from a state of its own. A state of another seed, order, dataset or size is refused with both
 //! values. A position beyond the end and a damaged line are refused too.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
 use pagelock_data::{
-    BucketSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, DistributedSampler, FixedSampler, IterableDataset,
-    LoaderState, Place, RandomSampler, Result, Sampler, Samples, SequentialSampler, StackDataset, StreamLoader, Subset,
-    SubsetRandomSampler, TensorDataset, WeightedSampler,
+    BucketSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, DistributedSampler, Error, FixedSampler,
+    IterableDataset, LoaderState, Place, RandomSampler, Result, Sampler, Samples, SequentialSampler, StackDataset,
+    StreamLoader, Subset, SubsetRandomSampler, TensorDataset, WeightedSampler,
 };
-use pagelock_tensor::{DType, Int, Tensor};
+use pagelock_tensor::{DType, Device, Int, Tensor};
 
 /// The `n` numbers from `first` on.
 fn numbers(first: f32, n: usize) -> TensorDataset<Tensor> {
@@ -156,6 +160,63 @@ fn a_place_behind_the_end_is_refused_with_the_number_of_batches() {
     }
     loader.resume(LoaderState { batch: 4, ..loader.state() }).unwrap();
     assert_eq!(loader.iter().count(), 1);
+}
+
+#[test]
+fn the_state_after_a_worker_that_could_not_start_repeats_and_skips_nothing() {
+    for n_given in [0, 2] {
+        let n_starts = AtomicUsize::new(0);
+        let init = move |_worker| match n_starts.fetch_add(1, Ordering::SeqCst) {
+            0 => Err(Error::other("no scratch folder")),
+            _ => Ok(()),
+        };
+        let loader = loader().num_workers(1).worker_init(init);
+        let all: Vec<Vec<f32>> = self::loader().iter().map(|batch| batch.unwrap().to_vec().unwrap()).collect();
+        loader.resume(LoaderState { batch: n_given, ..loader.state() }).unwrap();
+        let mut batches = loader.iter();
+        assert!(matches!(batches.next(), Some(Err(Error::Worker { .. }))));
+        assert!(batches.next().is_none());
+        drop(batches);
+        assert_eq!((loader.state().epoch, loader.state().batch), (0, n_given));
+
+        loader.resume(loader.state()).unwrap();
+        let rest: Vec<Vec<f32>> = loader.iter().map(|batch| batch.unwrap().to_vec().unwrap()).collect();
+        assert_eq!(rest, all[n_given as usize..]);
+    }
+}
+
+#[test]
+fn the_state_after_a_worker_that_could_not_be_replaced_is_behind_the_batches_that_were_given() {
+    for on_device in [false, true] {
+        let (gate, n_starts) = (Arc::new(Mutex::new(())), AtomicUsize::new(0));
+        let hangs = {
+            let gate = gate.clone();
+            numbers(0.0, 20).transform(0, move |x, _| {
+                if x.item::<f32>()? == 8.0 {
+                    drop(gate.lock());
+                }
+                Ok(x)
+            })
+        };
+        let loader = DataLoader::new(hangs).batch_size(4).num_workers(1).timeout(Duration::from_millis(200));
+        let loader = loader.worker_init(move |_worker| match n_starts.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(()),
+            _ => Err(Error::other("no scratch folder")),
+        });
+        let hanging = gate.lock().unwrap();
+        let (batches, state): (Vec<_>, _) = if on_device {
+            let loader = loader.to(&Device::Cpu).unwrap();
+            (loader.iter().collect(), loader.state())
+        } else {
+            (loader.iter().collect(), loader.state())
+        };
+        drop(hanging);
+        assert!(
+            matches!(batches[..], [Ok(_), Ok(_), Err(Error::Timeout { .. }), Err(Error::Worker { .. })]),
+            "{batches:?}"
+        );
+        assert_eq!((state.epoch, state.batch), (0, 3), "on a device: {on_device}");
+    }
 }
 
 #[test]

@@ -31,7 +31,7 @@ impl IterableDataset for Shards {
 
 /// The one error of an epoch that does not begin.
 fn refusal<B>(mut batches: impl Iterator<Item = Result<B>>) -> Error {
-    let Some(Err(error)) = batches.next() else { panic!("it began") };
+    let Some(Err(error)) = batches.next() else { panic!("the epoch began") };
     assert!(batches.next().is_none(), "one error is enough");
     error
 }
@@ -55,7 +55,7 @@ fn numbers_of_workers_that_no_machine_has_are_refused() {
 }
 
 #[test]
-fn the_text_says_what_is_accepted() {
+fn the_error_gives_the_maximum_number_of_workers() {
     assert_eq!(
         refusal(loader().num_workers(1_000_000_000_000).iter()).to_string(),
         "num_workers is 1000000000000, but must be at most 1024; one per core is usual"
@@ -148,7 +148,7 @@ fn more_digits_than_memory_are_refused_with_the_number_of_bytes() {
 }
 
 #[test]
-fn waiting_for_ever_may_be_said_as_the_longest_time() {
+fn duration_max_as_timeout_never_times_out() {
     for n_workers in [0, 1] {
         let patient = loader().num_workers(n_workers).timeout(Duration::MAX);
         assert_eq!(patient.iter().collect::<Result<Vec<_>>>().unwrap().len(), 2);

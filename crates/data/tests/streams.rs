@@ -229,6 +229,68 @@ fn a_stream_that_hangs_is_named_after_the_timeout_and_its_batch_comes_later() {
 }
 
 #[test]
+fn a_worker_that_still_hangs_in_an_epoch_that_was_left_is_replaced() {
+    /// The second sample of the first epoch waits for the gate.
+    struct Hangs(Arc<Mutex<mpsc::Receiver<()>>>, mpsc::Sender<()>);
+
+    impl IterableDataset for Hangs {
+        type Sample = i64;
+        fn shard(&self, _shard: usize, epoch: u64) -> Result<Samples<i64>> {
+            let (gate, arrived) = (self.0.clone(), self.1.clone());
+            Ok(Box::new((0..3).map(move |i| {
+                if (epoch, i) == (0, 1) {
+                    arrived.send(()).unwrap();
+                    let _ = gate.lock().unwrap().recv(); // an error once the sender is dropped
+                }
+                Ok(i)
+            })))
+        }
+    }
+    let ((open, gate), (arrived, has_arrived)) = (mpsc::channel(), mpsc::channel());
+    let loader = StreamLoader::new(Hangs(Arc::new(Mutex::new(gate)), arrived)).num_workers(1);
+    let loader = loader.persistent_workers(true).timeout(Duration::from_millis(100));
+    let mut left = loader.iter();
+    left.next().unwrap().unwrap();
+    has_arrived.recv().unwrap();
+    drop(left);
+
+    let mut batches = loader.iter();
+    let late = batches.next().unwrap().unwrap_err();
+    assert!(matches!(late, Error::Timeout { .. }), "{late}");
+    let given: Vec<_> = batches.map(|batch| batch.unwrap().to_vec::<i64>().unwrap()).take(4).collect();
+    assert_eq!(given, [[0], [1], [2]]);
+    drop(open);
+}
+
+#[test]
+fn a_shard_is_not_read_again_after_its_end() {
+    /// Three samples, the second damaged, and more after the end. Counts the calls after the end.
+    struct Restarts(Arc<AtomicUsize>);
+
+    impl IterableDataset for Restarts {
+        type Sample = i64;
+        fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+            let (mut n_calls, n_again) = (0, self.0.clone());
+            Ok(Box::new(std::iter::from_fn(move || {
+                n_calls += 1;
+                n_again.fetch_add(usize::from(n_calls > 4), Ordering::SeqCst);
+                match n_calls {
+                    2 => Some(Err(Error::other("line 2 is damaged"))),
+                    4 | 9.. => None,
+                    sample => Some(Ok(sample)),
+                }
+            })))
+        }
+    }
+    let n_again = Arc::new(AtomicUsize::new(0));
+    for (n_workers, batch_size, n_batches) in [(0, 1, 3), (1, 1, 3), (0, 2, 2), (1, 2, 2), (0, 4, 1), (1, 4, 1)] {
+        let loader = StreamLoader::new(Restarts(n_again.clone())).batch_size(batch_size).num_workers(n_workers);
+        assert_eq!(epoch(&loader).len(), n_batches, "{n_workers} workers, batches of {batch_size}");
+        assert_eq!(n_again.load(Ordering::SeqCst), 0, "{n_workers} workers, batches of {batch_size}");
+    }
+}
+
+#[test]
 fn a_worker_that_takes_too_long_to_start_is_told_apart_from_a_sample_that_hangs() {
     let (open, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
@@ -404,7 +466,7 @@ fn a_worker_that_cannot_start_is_one_error_and_the_end_of_the_epoch() {
         _ => Ok(()),
     });
     assert_eq!(epoch(&loader), [Err("worker 1 could not start: no license".to_owned())]);
-    assert_eq!(loader.state().epoch, 1);
+    assert_eq!((loader.state().epoch, loader.state().batch), (0, 0), "no batch was given");
 
     let loader = StreamLoader::new(Shards::of([3])).num_workers(1).worker_init(|_| panic!("no license"));
     let error = "worker 0 could not start: worker 0 panicked: no license; RUST_BACKTRACE=1 shows where";

@@ -166,6 +166,34 @@ fn a_sample_that_hangs_is_named_after_the_timeout_and_the_epoch_goes_on() {
 }
 
 #[test]
+fn a_worker_that_still_hangs_in_an_epoch_that_was_left_is_replaced() {
+    let (gate, n_at_gate) = (Arc::new(Gate::default()), Arc::new(AtomicUsize::new(0)));
+    let get = {
+        let (gate, n_at_gate) = (gate.clone(), n_at_gate.clone());
+        move |index| {
+            if index == 1 && n_at_gate.fetch_add(1, Ordering::SeqCst) == 0 {
+                gate.pass();
+            }
+            Ok(index as i64)
+        }
+    };
+    let loader = DataLoader::new(Samples(4, get)).num_workers(1).persistent_workers(true);
+    let loader = loader.timeout(Duration::from_millis(200));
+    let mut left = loader.iter();
+    left.next().unwrap().unwrap();
+    while n_at_gate.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    drop(left);
+
+    let batches = epoch::<i64>(&loader);
+    assert!(batches[0].as_ref().is_err_and(|error| error.contains("no worker was free")), "{batches:?}");
+    assert_eq!(batches[1..], [Ok(vec![1]), Ok(vec![2]), Ok(vec![3])]);
+    assert_eq!(epoch::<i64>(&loader), [0, 1, 2, 3].map(|index| Ok(vec![index])));
+    gate.open();
+}
+
+#[test]
 fn workers_that_take_too_long_to_start_are_told_apart_from_a_sample_that_hangs() {
     let gate = Arc::new(Gate::default());
     let init = {

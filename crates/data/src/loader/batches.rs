@@ -47,6 +47,7 @@ impl<B: Send + 'static> Iterator for Batches<'_, B> {
 pub(super) struct AnyBatches<'a> {
     core: &'a Core,
     start: Position,
+    next: Position, // of the batch that is to be made next; with `uploads`, the program is behind it
     n_turns: usize,
     threads: Threads,
     /// How many batches are left, if that is known.
@@ -66,7 +67,7 @@ pub(super) struct AnyBatches<'a> {
 enum Threads {
     Program { positions: Positions, readers: Readers, maker: Maker },
     Workers(WorkerPool),
-    Nobody,
+    Stopped,
 }
 
 impl<'a> AnyBatches<'a> {
@@ -76,11 +77,20 @@ impl<'a> AnyBatches<'a> {
         (progress.start, progress.next) = (start.start_of_next_epoch(), start);
         drop(progress);
         let number = if core.recipe.order.share().is_some() { 0 } else { start.round as usize };
-        let (threads, n_left) = (Threads::Nobody, Some(0));
-        let (refusal, batch, uploads, returned_at) = (None, AnyBatch::default(), None, None);
-        let (n_turns, is_empty) = (1, true);
-        let mut epoch =
-            Self { core, start, n_turns, threads, n_left, number, refusal, is_empty, batch, uploads, returned_at };
+        let mut epoch = Self {
+            core,
+            start,
+            next: start,
+            n_turns: 1,
+            threads: Threads::Stopped,
+            n_left: Some(0),
+            number,
+            refusal: None,
+            is_empty: true,
+            batch: AnyBatch::default(),
+            uploads: None,
+            returned_at: None,
+        };
         epoch.refusal = epoch.begin().err();
         Opaque::new(epoch)
     }
@@ -90,7 +100,7 @@ impl<'a> AnyBatches<'a> {
         let positions = self.core.positions(self.start)?;
         let (n_turns, n_left) = (positions.n_turns(), positions.n_left());
         if n_turns > 1 {
-            self.core.check_is_reached(self.start, n_turns)?; // with one shard, `nothing_came` checks this
+            self.core.check_is_reached(self.start, n_turns)?; // with one shard, `empty_epoch_error` checks this
         }
         let readers = recipe.readers(self.start, n_turns);
         self.uploads = settings.device.as_ref().map(Uploads::begin).transpose()?;
@@ -115,7 +125,7 @@ impl<'a> AnyBatches<'a> {
         let (positions, readers, maker) = match &mut self.threads {
             Threads::Workers(pool) => return pool.next(self.number, &mut self.batch),
             Threads::Program { positions, readers, maker } => (positions, readers, maker),
-            Threads::Nobody => return None,
+            Threads::Stopped => return None,
         };
         loop {
             let position = positions.next()?;
@@ -160,7 +170,7 @@ impl<'a> AnyBatches<'a> {
         };
         let Some((mut outcome, position)) = loaded else {
             self.core.progress().next = self.start.start_of_next_epoch();
-            return mem::take(&mut self.is_empty).then(|| self.nothing_came()).flatten().map(Err);
+            return mem::take(&mut self.is_empty).then(|| self.empty_epoch_error()).flatten().map(Err);
         };
         let end = Instant::now();
         outcome.report.program_waited = end - start;
@@ -170,22 +180,25 @@ impl<'a> AnyBatches<'a> {
         if let (Some(_), Some(n_left)) = (position, &mut self.n_left) {
             *n_left -= 1;
         }
-        if matches!(outcome.result, Err(Error::Worker { .. })) {
-            (self.n_left, self.threads) = (Some(0), Threads::Nobody); // a failed pool is not kept for the next epoch
+        let has_failed = matches!(outcome.result, Err(Error::Worker { .. }));
+        if has_failed {
+            (self.n_left, self.threads) = (Some(0), Threads::Stopped); // a failed pool is not kept for the next epoch
         }
+        self.next = match (self.n_left, position) {
+            _ if has_failed => self.next, // a program that resumes gets the batch that it did not get
+            (Some(0), _) => self.start.start_of_next_epoch(),
+            (_, Some(position)) => position.after(self.n_turns),
+            (_, None) => self.next,
+        };
         let mut progress = self.core.progress();
-        match (self.n_left, position) {
-            (Some(0), _) => progress.next = self.start.start_of_next_epoch(),
-            (_, Some(position)) => progress.next = position.after(self.n_turns),
-            _ => {}
-        }
+        progress.next = self.next;
         progress.add(&mut outcome);
         Some(outcome.result.map(|_| ()))
     }
 
     /// The error of an epoch without a batch: the dataset is empty, or the loader was resumed past the end. `None` if
     /// it was resumed exactly at the end.
-    fn nothing_came(&self) -> Option<Error> {
+    fn empty_epoch_error(&self) -> Option<Error> {
         match self.start.before(self.n_turns) {
             None => Some(Error::empty_dataset()),
             Some(_) => self.core.check_is_reached(self.start, self.n_turns).err(),
@@ -200,8 +213,8 @@ impl<'a> AnyBatches<'a> {
 
 impl Drop for AnyBatches<'_> {
     fn drop(&mut self) {
-        if let Threads::Workers(pool) = mem::replace(&mut self.threads, Threads::Nobody) {
-            self.core.put_away(pool);
+        if let Threads::Workers(pool) = mem::replace(&mut self.threads, Threads::Stopped) {
+            self.core.keep_workers(pool);
         }
     }
 }

@@ -175,7 +175,7 @@ impl Core {
     }
 
     /// Keeps the workers of a finished epoch for the next one, if they are persistent.
-    pub(super) fn put_away(&self, pool: WorkerPool) {
+    pub(super) fn keep_workers(&self, pool: WorkerPool) {
         if self.recipe.settings.persistent {
             pool.stop();
             *lock(&self.idle) = Some(pool);

@@ -274,12 +274,15 @@ impl Maker {
         self.open(reader, *epoch, open)?;
         let ShardReader { next, state: ReaderState::Open(samples), .. } = &mut **reader else { return Ok(false) };
         let mut failure = refusal.take();
-        let is_wanted = failure.is_none();
+        let (is_wanted, mut has_ended) = (failure.is_none(), false);
         self.progress.begin(Some(*next as usize));
         while indices.len() < *n_max {
             let index = *next as usize;
             self.progress.fetch(Some(index));
-            let Some(sample) = read(&mut **samples, is_wanted) else { break };
+            let Some(sample) = read(&mut **samples, is_wanted) else {
+                has_ended = true;
+                break;
+            };
             *next = next.saturating_add(1);
             indices.push(index);
             match sample {
@@ -290,14 +293,14 @@ impl Maker {
         }
         self.progress.fetch(None);
         self.report.fetch += start.elapsed();
+        if has_ended {
+            reader.end(); // an iterator may go on after its end
+        }
         let is_left_out = indices.is_empty() || (*drop_last && indices.len() < *n_max);
         match failure {
             Some(error) if is_wanted || !is_left_out => return Err(error),
             None if !indices.is_empty() => self.check_not_all_skipped(indices.len())?,
             _ => {}
-        }
-        if is_left_out {
-            reader.end();
         }
         Ok(!is_left_out)
     }

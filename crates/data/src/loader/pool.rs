@@ -66,7 +66,6 @@ struct State {
     n_pending: usize,               // entries that are `Pending`
     program_waits: Option<Instant>, // since when the program has been waiting on `ready`
     n_idle: usize,                  // workers that wait on `work`
-    n_jobs: usize,                  // workers that have a job, whether or not it still has an entry
     /// A worker waits for the budget; no worker starts a later batch until it has memory.
     is_reserving: bool,
     /// The first entry has no page-locked memory: workers that wait for some give up their batches.
@@ -77,11 +76,17 @@ struct State {
     failure: Option<Error>,
     is_over: bool,
     n_running: usize,
-    n_starting: usize, // threads that run `worker_init`; no batch is made before all have
-    workers: Vec<Arc<SampleProgress>>, // the threads that are at work, by worker
+    n_starting: usize,    // threads that run `worker_init`; no batch is made before all have
+    workers: Vec<AtWork>, // by worker
     spare: Vec<AnyBatch>, // empty, to be reused
     wait_for_program: Duration,
     wait_for_budget: Duration,
+}
+
+/// The thread that is at work as a worker.
+struct AtWork {
+    progress: Arc<SampleProgress>,
+    has_job: bool, // whether or not the job still has an entry
 }
 
 struct Entry {
@@ -125,37 +130,10 @@ impl WorkerPool {
         let shared = Arc::new(Shared { recipe, n_workers, memory, state, ready, work });
         let mut pool = Self { shared, threads: Vec::with_capacity(n_workers) };
         for number in 0..n_workers {
-            let thread = pool.start(number)?; // dropping the pool ends those that were started
-            pool.threads.push(thread);
+            let thread = pool.shared.start(&mut lock(&pool.shared.state), number);
+            pool.threads.push(thread?); // dropping the pool ends those that were started
         }
         Ok(pool)
-    }
-
-    /// Starts a worker; it replaces one of the same number.
-    fn start(&self, number: usize) -> Result<JoinHandle<()>> {
-        let (shared, worker) = (self.shared.clone(), Worker { number, progress: Arc::default() });
-        let progress = worker.progress.clone();
-        let mut state = lock(&self.shared.state); // until the worker is listed below, which its thread checks first
-        let thread = thread::Builder::new().name(format!("loader {number}")).spawn(move || {
-            let ended = Error::catch(Some(number), None, None, || shared.work(&worker));
-            shared.end(&worker, ended);
-        });
-        let thread = thread.map_err(|source| {
-            let problem = format!("{source}; use fewer workers, or raise the system's limit on threads");
-            Error::Worker { worker: number, source: Error::other(problem).into() }
-        })?;
-        state.n_starting += 1;
-        match state.workers.get_mut(number) {
-            Some(replaced) => {
-                *replaced = progress; // the pool does not wait for the replaced thread
-                state.n_jobs -= 1;
-            }
-            None => {
-                state.workers.push(progress);
-                state.n_running += 1;
-            }
-        }
-        Ok(thread)
     }
 
     pub(super) fn begin(&self, positions: Positions, readers: Readers) {
@@ -203,7 +181,8 @@ impl WorkerPool {
     }
 
     /// The error of a batch that took too long. In a dataset with indices, the epoch goes on without the batch, and
-    /// another worker replaces the one that is stuck. A shard's batch comes later.
+    /// another worker replaces the one that is stuck. A shard's batch comes later. Workers that are stuck since an
+    /// earlier epoch are replaced too.
     fn give_up(&mut self, mut state: MutexGuard<'_, State>, batch: usize, waited: Duration) -> PositionedOutcome {
         let share = self.shared.recipe.order.share();
         let Some(position) = state.entries.front().map(|entry| entry.position).or_else(|| state.positions.peek())
@@ -215,24 +194,31 @@ impl WorkerPool {
             (None, Some(Entry { state: EntryState::Making { worker }, .. })) => Some(*worker),
             _ => None,
         };
-        let progress = worker.map(|worker| &state.workers[worker]);
+        let progress = worker.map(|worker| &state.workers[worker].progress);
         let (sample, first) = (progress.and_then(|at| at.sample()), progress.and_then(|at| at.first()));
         let shard = share.map(|share| share.shard_at(position.turn));
         let error = Error::Timeout { worker, batch, sample, first, shard, waited };
-        if share.is_some() {
-            return (Outcome::failed(error), None);
+        let is_sharded = share.is_some();
+        if !is_sharded {
+            match state.entries.pop_front() {
+                Some(entry) => state.n_pending -= usize::from(matches!(entry.state, EntryState::Pending)),
+                None => drop(state.positions.next()), // no worker had started it
+            }
+            state.is_starving = false;
         }
-        match state.entries.pop_front() {
-            Some(entry) => state.n_pending -= usize::from(matches!(entry.state, EntryState::Pending)),
-            None => drop(state.positions.next()), // no worker had started it
+        // Under the same lock as the removal, so that no worker can take another entry in between.
+        let replaced = self.replace_stuck(&mut state);
+        (Outcome::failed(replaced.err().unwrap_or(error)), (!is_sharded).then_some(position))
+    }
+
+    /// Replaces the workers whose jobs have no entry any more. The replaced threads end after their batches.
+    fn replace_stuck(&mut self, state: &mut State) -> Result<()> {
+        for number in 0..state.workers.len() {
+            if state.workers[number].has_job && !state.entries.iter().any(|entry| entry.is_made_by(number)) {
+                self.threads[number] = self.shared.start(state, number)?;
+            }
         }
-        state.is_starving = false;
-        drop(state);
-        let replaced = worker.map_or(Ok(()), |worker| {
-            self.threads[worker] = self.start(worker)?; // the replaced one ends after its batch
-            Ok(())
-        });
-        (Outcome::failed(replaced.err().unwrap_or(error)), Some(position))
+        Ok(())
     }
 
     /// Ends an epoch early. Batches that workers are making are dropped when they are finished.
@@ -299,9 +285,8 @@ impl State {
 
     /// The index of the entry that a worker makes; `None` if its batch is no longer needed.
     fn index_of(&self, worker: &Worker) -> Option<usize> {
-        let is_of_worker =
-            |entry: &Entry| matches!(entry.state, EntryState::Making { worker: number } if number == worker.number);
-        self.entries.iter().rposition(is_of_worker).filter(|_| self.is_at_work(worker)) // most are near the end
+        let index = self.entries.iter().rposition(|entry| entry.is_made_by(worker.number)); // most are near the end
+        index.filter(|_| self.is_at_work(worker))
     }
 
     /// Takes the last finished batch, but not the first entry, and makes its entry pending again.
@@ -313,11 +298,46 @@ impl State {
     }
 
     fn is_at_work(&self, worker: &Worker) -> bool {
-        Arc::ptr_eq(&self.workers[worker.number], &worker.progress)
+        Arc::ptr_eq(&self.workers[worker.number].progress, &worker.progress)
+    }
+
+    /// How many workers have a job.
+    fn n_jobs(&self) -> usize {
+        self.workers.iter().filter(|worker| worker.has_job).count()
+    }
+}
+
+impl Entry {
+    fn is_made_by(&self, worker: usize) -> bool {
+        matches!(self.state, EntryState::Making { worker: number } if number == worker)
     }
 }
 
 impl Shared {
+    /// Starts a worker; it replaces one of the same number. The caller holds the lock until the worker is listed, which
+    /// its thread checks first.
+    fn start(self: &Arc<Self>, state: &mut State, number: usize) -> Result<JoinHandle<()>> {
+        let (shared, worker) = (self.clone(), Worker { number, progress: Arc::default() });
+        let at_work = AtWork { progress: worker.progress.clone(), has_job: false };
+        let thread = thread::Builder::new().name(format!("loader {number}")).spawn(move || {
+            let ended = Error::catch(Some(number), None, None, || shared.work(&worker));
+            shared.end(&worker, ended);
+        });
+        let thread = thread.map_err(|source| {
+            let problem = format!("{source}; use fewer workers, or raise the system's limit on threads");
+            Error::Worker { worker: number, source: Error::other(problem).into() }
+        })?;
+        state.n_starting += 1;
+        match state.workers.get_mut(number) {
+            Some(replaced) => *replaced = at_work, // the pool does not wait for the replaced thread
+            None => {
+                state.workers.push(at_work);
+                state.n_running += 1;
+            }
+        }
+        Ok(thread)
+    }
+
     fn work(self: &Arc<Self>, worker: &Worker) -> Result<()> {
         let (init, number) = (&self.recipe.settings.init, worker.number);
         let done = Error::catch(Some(number), None, None, || init.as_ref().map_or(Ok(()), |init| init(number)));
@@ -375,7 +395,7 @@ impl Shared {
             let position = state.entries[index].position;
             state.entries[index].state = EntryState::Making { worker: worker.number };
             state.n_pending -= 1;
-            state.n_jobs += 1;
+            state.workers[worker.number].has_job = true;
             let (readers, batch) = (state.readers.clone(), state.spare.pop().unwrap_or_default());
             if let Some(reserved) = self.reserve(state, worker) {
                 return Some(Job { position, readers, batch, reserved });
@@ -389,7 +409,9 @@ impl Shared {
     /// Notes that a worker has no job any more, and holds no memory of one.
     fn end_job(&self, worker: &Worker) {
         let mut state = lock(&self.state);
-        state.n_jobs -= usize::from(state.is_at_work(worker)); // a replaced worker does not count
+        if state.is_at_work(worker) {
+            state.workers[worker.number].has_job = false; // a replaced worker does not count
+        }
         if state.is_reserving {
             self.work.notify_all(); // a worker may wait for this memory
         }
@@ -436,7 +458,7 @@ impl Shared {
                 _ if state.index_of(worker).is_none() => break None,
                 // The program will take the batches ahead of this one, and other workers will drop the batches of an
                 // epoch that was left early. Both free memory.
-                Err(_) if state.in_memory() > 1 || state.n_jobs > 1 => state = self.wait_for_work(state),
+                Err(_) if state.in_memory() > 1 || state.n_jobs() > 1 => state = self.wait_for_work(state),
                 Err(refused) => break Some(Err(refused)),
             }
         };
@@ -462,6 +484,7 @@ impl Shared {
             state.positions.end_shard(position.turn);
         }
         state.entries[index].state = EntryState::Ready(finished);
+        state.workers[worker.number].has_job = false;
         let ended_starving = index == 0 && mem::take(&mut state.is_starving);
         if is_first || ended_starving {
             self.work.notify_all(); // workers waited for the size of the first batch, or for this entry
