@@ -108,7 +108,8 @@ impl CsvTable {
         })
     }
 
-    /// The names of the columns.
+    /// The names of the columns, as the header has them. Columns are found by these names, and by names without the
+    /// spaces around them.
     ///
     /// # Examples
     /// See [`CsvTable`].
@@ -307,7 +308,8 @@ impl CsvTable {
     }
 
     pub(crate) fn position(&self, name: &str) -> Result<usize> {
-        let found = self.names.iter().position(|known| known.trim() == name);
+        let exact = self.names.iter().position(|known| known == name);
+        let found = exact.or_else(|| self.names.iter().position(|known| known.trim() == name));
         let known = || self.names.iter().take(100).map(String::as_str).collect::<Vec<_>>().join(", ");
         found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", known())))
     }
@@ -355,7 +357,8 @@ fn count(bytes: &[u8], separator: u8) -> Result<(usize, usize), String> {
             _ if fields.is_open => break,
             _ => {
                 return Err(format!(
-                    "line {first_line} has {n_fields} fields, and the header has {n_names}; check quotes and separators"
+                    "the number of fields in line {first_line} is {n_fields}, but must be {n_names} as in the header; \
+                     check quotes and separators"
                 ));
             }
         }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use pagelock_data::transforms::{Affine, Interpolation, RandomErasing, RandomResizedCrop, Transform, functional as F};
-use pagelock_data::{CsvTable, Dataset, Result, Standardize, random_split_fractions};
+use pagelock_data::transforms::{
+    Affine, Interpolation, Normalize, RandomErasing, RandomPerspective, RandomResizedCrop, Transform, functional as F,
+};
+use pagelock_data::{CsvTable, Dataset, Place, Result, Sampler, Standardize, WeightedSampler, random_split_fractions};
 use pagelock_tensor::{DType, Generator, Int, Tensor};
 
 fn refused<T>(result: Result<T>) -> String {
@@ -37,6 +39,59 @@ fn transforms_refuse_sizes_beyond_memory_and_settings_without_an_inverse() {
     assert!(refused(erasing.apply(image.clone(), &random)).contains("the ratio is from 0 to 1"));
     let crop = RandomResizedCrop { ratio: -1.0..=1.0, ..RandomResizedCrop::new([2, 2]) };
     assert!(crop.apply(image, &random).is_err());
+}
+
+#[test]
+fn a_distortion_scale_outside_0_to_1_is_refused() {
+    let image = Tensor::zeros([1, 8, 8]).unwrap();
+    for distortion_scale in [f64::INFINITY, f64::NAN, -0.5, 1.5] {
+        for p in [0.0, 1.0] {
+            let perspective = RandomPerspective { distortion_scale, p, ..RandomPerspective::default() };
+            let text = refused(perspective.apply(image.clone(), &Generator::new(1)));
+            let problem = format!("the distortion scale is {distortion_scale}, but must be from 0 to 1");
+            assert_eq!(text, format!("random_perspective: {problem}"));
+        }
+    }
+    for distortion_scale in [0.0, 1.0] {
+        let perspective = RandomPerspective { distortion_scale, p: 1.0, ..RandomPerspective::default() };
+        assert!(perspective.apply(image.clone(), &Generator::new(1)).is_ok());
+    }
+}
+
+#[test]
+fn a_standard_deviation_of_0_or_not_finite_is_refused() {
+    let image = Tensor::zeros([2, 4, 4]).unwrap();
+    for std in [0.0, -0.0, f32::NAN, f32::INFINITY] {
+        let normalize = Normalize { mean: [0.5; 2], std: [0.25, std] };
+        assert_eq!(
+            refused(normalize.apply(image.clone(), &Generator::new(0))),
+            format!("normalize: the standard deviations are [0.25, {std:?}], but each must be finite and not 0")
+        );
+    }
+}
+
+#[test]
+fn weights_below_the_smallest_normal_number_are_drawn_in_proportion() {
+    let draws = |weights: &[f64]| {
+        let mut indices = vec![0; 4_000];
+        let sampler = WeightedSampler::new(weights.iter().copied(), indices.len(), 3).unwrap();
+        sampler.fill(Place { epoch: 0, position: 0, n_samples: weights.len() }, &mut indices);
+        indices
+    };
+    let smallest = 5e-324;
+    assert_eq!(draws(&[smallest, 0.0, 0.0, 0.0]), [0; 4_000]);
+    assert_eq!(draws(&[0.0, smallest, 0.0, 3.0 * smallest]), draws(&[0.0, 1.0, 0.0, 3.0]));
+}
+
+#[test]
+fn a_column_is_found_by_the_name_in_the_header_with_and_without_spaces() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, "length, width,width \n1,2,3\n").unwrap();
+    let table = CsvTable::open(file.path()).unwrap();
+    let value = |name: &str| table.column::<Int>(name).unwrap().item::<i64>().unwrap();
+    let names: Vec<i64> = table.names().iter().map(|name| value(name)).collect();
+    assert_eq!((names, value("width")), (vec![1, 2, 3], 2));
+    assert!(refused(table.column::<Int>("height")).contains("it has no column `height`"));
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn floats(n: usize) -> Vec<u8> {
 }
 
 #[test]
-fn rows_of_a_file_come_in_any_order_and_number_of_workers() {
+fn rows_of_a_file_are_read_in_any_order_by_any_number_of_workers() {
     let (_folder, path) = file(&npy("{'descr': '<f4', 'fortran_order': False, 'shape': (100, 2, 3), }", &floats(600)));
     let rows = StoredRows::<Float>::npy(&path).unwrap();
     assert_eq!((rows.len(), rows.row_shape(), rows.dtype()), (100, &[2, 3][..], DType::F32));
@@ -52,7 +52,7 @@ fn a_file_that_is_cut_short_while_it_is_open_is_an_error_that_names_the_row() {
 }
 
 #[test]
-fn an_npy_file_that_lies_is_refused_before_anything_is_allocated() {
+fn an_npy_file_with_a_wrong_header_is_refused() {
     let header = |descr: &str, order: &str, shape: &str| {
         npy(&format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}"), &floats(6))
     };
@@ -113,7 +113,7 @@ fn truth_values_are_checked_and_shapes_must_divide_the_file() {
 }
 
 #[test]
-fn a_safetensors_file_that_lies_is_refused() {
+fn a_safetensors_file_with_a_wrong_header_is_refused() {
     let with =
         |header: &str, elements: &[u8]| [&(header.len() as u64).to_le_bytes(), header.as_bytes(), elements].concat();
     let good = r#"{"x":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}"#;
@@ -187,7 +187,10 @@ fn a_csv_file_with_quotes_is_read_and_a_wrong_cell_is_named() {
 #[test]
 fn a_csv_file_that_is_no_table_is_refused() {
     for (content, expected) in [
-        (&b"a,b\n1,2\n3\n"[..], "line 3 has 1 fields, and the header has 2; check quotes and separators"),
+        (
+            &b"a,b\n1,2\n3\n"[..],
+            "the number of fields in line 3 is 1, but must be 2 as in the header; check quotes and separators",
+        ),
         (b"a\n\"1\n2\n", "a quote that opens in the row at line 2 is not closed; close it"),
         (b"\n\n", "it is empty; the first line names the columns"),
         (b"a\n\xff\n", "it is not UTF-8: invalid utf-8 sequence of 1 bytes from index 2; convert it"),
@@ -304,7 +307,7 @@ fn cifar_is_read_from_archives_that_tar_wrote() {
 }
 
 #[test]
-fn a_cifar_archive_that_lies_is_refused() {
+fn a_damaged_cifar_archive_is_refused() {
     let refusal = |change: fn(&mut Vec<u8>)| {
         let folder = cifar_archive(2, change);
         problem(CifarFiles::cifar10().folder(folder.path()).offline(true).open())
@@ -346,7 +349,7 @@ fn arrays_of_an_npz_file_are_read_packed_or_not() {
 }
 
 #[test]
-fn an_npz_file_that_lies_is_refused() {
+fn a_damaged_npz_file_or_a_wrong_array_is_refused() {
     let (_folder, path) = file(NPZ[0]);
     assert_eq!(problem(StoredRows::<Float>::npz(&path, "c")), "it has no array `c`; it has a, b");
     assert_eq!(
@@ -541,7 +544,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 256, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_damaged_npz_file_never_gives_more_than_it_has(
+    fn a_damaged_npz_file_never_gives_more_than_deflate_can_hold(
         packed in 0_usize..2,
         damages in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
         cut in prop::option::of(any::<prop::sample::Index>()),
@@ -556,12 +559,13 @@ proptest! {
         }
         let (_folder, path) = file(&content);
         if let Ok(rows) = StoredRows::<Float>::npz(&path, "a") {
+            // Deflate expands at most 1,032 times.
             prop_assert!(rows.read().map_or(0, |rows| rows.len()) * 4 <= 1_040 * content.len());
         }
     }
 
     #[test]
-    fn no_bytes_make_a_reader_panic_or_allocate_what_is_not_there(
+    fn arbitrary_bytes_never_panic_a_reader_or_give_more_bytes_than_they_are(
         content in prop::collection::vec(any::<u8>(), 0..300),
         as_npy in any::<bool>(),
     ) {

@@ -60,19 +60,24 @@ impl WeightedSampler {
     /// );
     /// ```
     pub fn new(weights: impl IntoIterator<Item = f64>, n_draws: usize, seed: u64) -> Result<Self> {
-        let weights: Vec<f64> = weights.into_iter().collect();
+        let mut weights: Vec<f64> = weights.into_iter().collect();
         let is_bad = |weight: &f64| !(weight.is_finite() && *weight >= 0.0);
         if let Some(index) = weights.iter().position(is_bad) {
             let weight = number(weights[index]);
             let text = format!("weight {index} is {weight}; a weight must be finite and at least 0");
             return Err(Error::Argument(text));
         }
-        let sum: f64 = weights.iter().sum();
+        let mut sum: f64 = weights.iter().sum();
         if !(sum.is_finite() && sum > 0.0) {
             let (n_weights, sum) = (weights.len(), number(sum));
             return Err(Error::Argument(format!(
                 "the {n_weights} weights add up to {sum}, so no sample can be drawn; give at least one above 0, and none huge"
             )));
+        }
+        if !(sum / weights.len() as f64).is_normal() {
+            // The mean would lose digits, or be 0. A power of two changes no digit of the weights.
+            weights.iter_mut().for_each(|weight| *weight *= 2_f64.powi(600));
+            sum = weights.iter().sum();
         }
         Ok(Self { columns: columns(&weights, sum), n_draws, seed })
     }

@@ -11,7 +11,7 @@ use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
 use super::crop::for_pictures;
 use super::image::{Pixel, Planes, with_pixels};
 use super::resize::Interpolation;
-use super::{below, between};
+use super::{below, between, wrong};
 use crate::Result;
 
 for_pictures! { RandomAffine RandomPerspective RandomRotation }
@@ -379,6 +379,10 @@ impl Default for RandomPerspective {
 impl RandomPerspective {
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
         let planes = Planes::of("random_perspective", image.shape())?;
+        if !(0.0..=1.0).contains(&self.distortion_scale) {
+            let scale = self.distortion_scale;
+            return Err(wrong(format!("random_perspective: the distortion scale is {scale}, but must be from 0 to 1")));
+        }
         if random.next_f64() >= self.p || planes.len() == 0 {
             return Ok(image);
         }

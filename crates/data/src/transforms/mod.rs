@@ -191,6 +191,9 @@ impl Transform<Tensor<Int>> for ToFloat {
 /// Each channel of `[channels, height, width]` minus its mean, divided by its standard deviation, in the image's
 /// precision.
 ///
+/// # Errors
+/// An image of another shape or number of channels; a standard deviation that is 0 or not finite.
+///
 /// # Examples
 /// ```
 /// use pagelock_data::transforms::{Normalize, Transform};
@@ -220,6 +223,12 @@ impl<const CHANNELS: usize> Transform<Tensor> for Normalize<CHANNELS> {
                 image.shape(),
                 format!("the means are of {CHANNELS} channels; give one for each"),
             ));
+        }
+        if self.std.iter().any(|&std| std == 0.0 || !std.is_finite()) {
+            let std = self.std;
+            return Err(wrong(format!(
+                "normalize: the standard deviations are {std:?}, but each must be finite and not 0"
+            )));
         }
         let (shape, dtype) = (*image.shape(), image.dtype());
         Ok(match dtype {
