@@ -114,7 +114,7 @@ pub(crate) fn pixels(array: &Array<'_>, format: &str) -> Result<Pixels> {
 /// dimension: pictures, height, width, channels.
 pub(crate) fn arrange(bytes: &[u8], dims: [(usize, usize); 4], columns: usize) -> Result<Pixels> {
     let [n, height, width, channels] = dims.map(|dim| dim.0);
-    ensure!(n * height * width > 0, "{n} pictures of {height} × {width} pixels have no pixels");
+    ensure!(![n, height, width].contains(&0), "{n} pictures of {height} × {width} pixels have no pixels");
     let columns = columns.min(n);
     let mut pixels = Pixels {
         width: columns * width,

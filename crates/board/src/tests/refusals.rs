@@ -90,12 +90,14 @@ fn histograms() {
 #[test]
 fn pictures() {
     let bytes = [0u8; 70_000];
-    let array = |shape: &[usize]| Array::new(&bytes[..shape.iter().product()], shape).unwrap();
+    let array =
+        |shape: &[usize]| Array::new(&bytes[..shape.iter().copied().fold(1, usize::saturating_mul)], shape).unwrap();
     let texts = refusals(|writer| {
         vec![
             refused(writer.add_image("i", &array(&[4, 5]), 0)),
             refused(writer.add_image("i", &array(&[5, 4, 5]), 0)),
             refused(writer.add_image("i", &array(&[3, 0, 5]), 0)),
+            refused(writer.add_image_as("i", &array(&[0, usize::MAX, usize::MAX, 3]), "WHNC", 0)),
             refused(writer.add_image("i", &array(&[1, 1, 65_536]), 0)),
             refused(writer.add_images("i", &array(&[2, 4, 5, 5]), 0)),
             refused(writer.add_image_as("i", &array(&[3, 4, 5]), "CHC", 0)),
@@ -115,6 +117,7 @@ fn pictures() {
             "a picture of the shape [4, 5] is not `CHW`; name its format",
             "a picture of the shape [5, 4, 5], `CHW`, has 5 channels; only 1 or 3 can be shown",
             "1 pictures of 0 × 5 pixels have no pixels",
+            "18446744073709551615 pictures of 18446744073709551615 × 0 pixels have no pixels",
             "a picture of 65536 × 1 pixels is too big: a side has at most 65535",
             "a picture of the shape [2, 4, 5, 5], `NCHW`, has 4 channels; only 1 or 3 can be shown",
             "`CHC` is not a picture format; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like",
