@@ -129,7 +129,9 @@ impl Checkpoints {
     ///
     /// # Errors
     /// As [`TensorFile::save`]: the checkpoint is then not in the folder, unless the message says so.
-    /// [`Error::Checkpoints`] if an older checkpoint cannot be removed.
+    /// [`Error::Checkpoints`] if an older checkpoint cannot be removed. With [`keep_best`](Self::keep_best), the error
+    /// of an older checkpoint whose score cannot be read, such as memory that is refused; nothing is removed then. A
+    /// damaged checkpoint has no score.
     pub fn wait(&mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         writer.join().unwrap_or_else(|_| {
@@ -149,13 +151,13 @@ impl Checkpoints {
     }
 
     /// The checkpoint with the highest [`score`](Checkpoint::score), of equal scores the earliest; `None` if no
-    /// checkpoint has a score.
+    /// checkpoint has a score. A damaged checkpoint has none.
     ///
     /// # Errors
-    /// As [`latest`](Self::latest).
+    /// As [`latest`](Self::latest); the error of a checkpoint whose score cannot be read.
     pub fn best(&mut self) -> Result<Option<SavedCheckpoint>> {
         self.wait()?;
-        let best = by_score(&self.folder, &self.steps()?).first().copied();
+        let best = by_score(&self.folder, &self.steps()?)?.first().copied();
         best.map(|step| self.open_step(step)).transpose()
     }
 
@@ -229,7 +231,7 @@ impl Keep {
         let mut kept = steps[steps.len() - n_last..].to_vec();
         kept.push(written);
         if let Some(n_best) = best {
-            kept.extend(by_score(folder, &steps).into_iter().take(n_best));
+            kept.extend(by_score(folder, &steps)?.into_iter().take(n_best));
         }
         let rest = steps.into_iter().filter(|step| !kept.contains(step));
         rest.into_iter().try_for_each(|step| remove(&path_in(folder, step)))
@@ -257,14 +259,22 @@ fn steps_in(folder: &Path) -> Result<Vec<u64>> {
     Ok(steps)
 }
 
-/// The steps whose checkpoints have a score: the highest score first, equal scores by step. A damaged file has no
-/// score.
-fn by_score(folder: &Path, steps: &[u64]) -> Vec<u64> {
-    let score = |step: &u64| score_in(&TensorFile::open(path_in(folder, *step)).ok()?).ok()?;
-    let better = |score: f64| if score.is_nan() { f64::NEG_INFINITY } else { score };
-    let mut scored: Vec<(f64, u64)> = steps.iter().filter_map(|step| Some((better(score(step)?), *step))).collect();
+/// The steps whose checkpoints have a score: the highest score first, equal scores by step.
+///
+/// # Errors
+/// Those of opening and reading a file, unless the file is damaged: then it has no score.
+fn by_score(folder: &Path, steps: &[u64]) -> Result<Vec<u64>> {
+    let mut scored: Vec<(f64, u64)> = Vec::new();
+    for &step in steps {
+        let score = TensorFile::open(path_in(folder, step)).map_err(Error::from).and_then(|file| score_in(&file));
+        match score {
+            Ok(Some(score)) => scored.push((if score.is_nan() { f64::NEG_INFINITY } else { score }, step)),
+            Ok(None) | Err(Error::Tensor(tensor::Error::Content { .. })) => {}
+            Err(error) => return Err(error),
+        }
+    }
     scored.sort_by(|one, other| other.0.total_cmp(&one.0)); // stable: equal scores stay ordered by step
-    scored.into_iter().map(|(_, step)| step).collect()
+    Ok(scored.into_iter().map(|(_, step)| step).collect())
 }
 
 fn remove(path: &Path) -> Result<()> {

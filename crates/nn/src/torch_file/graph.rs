@@ -29,16 +29,26 @@ pub(super) enum Node {
 }
 
 impl Node {
-    /// The bytes that a call which made this node copied from its arguments.
+    /// The bytes that an instruction which made this node copied from its arguments. A storage's key counts even where
+    /// it is shared, since it is hashed for each storage.
     pub(super) fn copied_bytes(&self) -> u64 {
         let bytes = match self {
             Self::Sequence(_, items) => size_of_val(&items[..]),
             Self::Dict(entries) => size_of_val(&entries[..]),
             Self::Bytes(bytes) | Self::LongInt(bytes) => bytes.len(),
             Self::Text(text) => text.len(),
+            Self::Storage(claim) => claim.key.len(),
             _ => 0,
         };
         bytes as u64
+    }
+
+    /// The bytes of a text or of bytes, which a tree copies for each use.
+    pub(super) fn text_bytes(&self) -> u64 {
+        match self {
+            Self::Bytes(_) | Self::Text(_) => self.copied_bytes(),
+            _ => 0,
+        }
     }
 }
 
@@ -82,6 +92,8 @@ pub(super) fn too_many_dims(rank: usize) -> Fault {
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: Vec<Node>,
+    /// The sum of [`Node::text_bytes`].
+    text_bytes: u64,
     /// The storages and tensors before the pickle of an archive of the oldest format, by number.
     numbered: HashMap<i64, Numbered>,
 }
@@ -93,15 +105,20 @@ pub(super) enum Numbered {
 
 impl Graph {
     pub(super) fn with(numbered: HashMap<i64, Numbered>) -> Self {
-        Self { nodes: Vec::new(), numbered }
+        Self { numbered, ..Self::default() }
     }
 
     pub(super) fn len(&self) -> usize {
         self.nodes.len()
     }
 
+    pub(super) fn text_bytes(&self) -> u64 {
+        self.text_bytes
+    }
+
     /// The index fits: `Unpickler::load` refuses pickles of more than 4 billion values.
     pub(super) fn add(&mut self, node: Node) -> Id {
+        self.text_bytes += node.text_bytes();
         self.nodes.push(node);
         (self.nodes.len() - 1) as Id
     }

@@ -32,7 +32,7 @@ pub(super) struct Unpickler<'a> {
     marks: Vec<usize>, // the stack's length at each mark
     memo: HashMap<u32, Id>,
     charged: Vec<CountedHeap>,
-    copied: u64, // bytes that calls copied from their arguments
+    copied: u64, // bytes that calls and storages copied from their arguments
 }
 
 impl<'a> Unpickler<'a> {
@@ -86,6 +86,7 @@ impl<'a> Unpickler<'a> {
             b'Q' => {
                 let id = self.pop()?;
                 let node = self.graph.persistent(id)?;
+                self.check_growth(node.copied_bytes())?;
                 self.push(node);
             }
             b'q' | b'r' => self.put(code == b'r')?,
@@ -100,8 +101,8 @@ impl<'a> Unpickler<'a> {
         Ok(None)
     }
 
-    /// Limits the bytes that calls copy to a multiple of the bytes read, since calls can copy shared arguments again
-    /// and again.
+    /// Limits the bytes that calls and storages copy to a multiple of the bytes read, since they can copy shared
+    /// arguments again and again.
     fn check_growth(&mut self, copied: u64) -> Result<(), Fault> {
         const MAX_COPIED: u64 = 8;
         self.copied += copied;

@@ -17,9 +17,11 @@ use super::pickle::Text;
 use super::value::TorchValue;
 use crate::Result;
 
-/// The number of values for which memory is reserved at a time.
-const VALUES_PER_CHARGE: u64 = 4_096;
-/// The most values of a tree per node of the graph. It can be above 1, since a tree repeats the values that a file
+/// The bytes of a value in a tree, apart from those of a text.
+const VALUE_BYTES: u64 = 2 * size_of::<(TorchValue, TorchValue)>() as u64;
+/// The number of bytes that are reserved at a time.
+const BYTES_PER_CHARGE: u64 = 4_096 * VALUE_BYTES;
+/// The most bytes of a tree per byte of the graph. It can be above 1, since a tree repeats the values that a file
 /// shares.
 const MAX_SHARED: u64 = 4;
 
@@ -28,7 +30,7 @@ pub(super) fn read(path: &Path) -> Result<TorchValue> {
     let read = || {
         let opened = OpenedFile::open(path)?;
         let mut tree =
-            Tree { path, opened: &opened, storages: HashMap::new(), read_bytes: 0, n_values: 0, charged: Vec::new() };
+            Tree { path, opened: &opened, storages: HashMap::new(), read_bytes: 0, tree_bytes: 0, charged: Vec::new() };
         tree.value(opened.root, 0)
     };
     read().map_err(|fault: Fault| fault.of(path))
@@ -39,7 +41,7 @@ struct Tree<'a> {
     opened: &'a OpenedFile,
     storages: HashMap<(Text, DType), AnyTensor>,
     read_bytes: u64, // of storages
-    n_values: u64,
+    tree_bytes: u64, // of values other than tensors
     charged: Vec<CountedHeap>,
 }
 
@@ -50,7 +52,7 @@ impl Tree<'_> {
         }
         let opened = self.opened;
         let node = opened.graph.node(id);
-        self.check_growth(1 + node.copied_bytes() / size_of::<TorchValue>() as u64)?;
+        self.check_growth(VALUE_BYTES + node.text_bytes())?;
         Ok(match node {
             Node::None => TorchValue::None,
             Node::Bool(flag) => TorchValue::Bool(*flag),
@@ -90,14 +92,15 @@ impl Tree<'_> {
         Ok(dict)
     }
 
-    /// Counts values that the tree gets, and reserves memory for them.
-    fn check_growth(&mut self, n_values: u64) -> Result<(), Fault> {
-        self.n_values += n_values;
-        if self.n_values > MAX_SHARED * self.opened.graph.len() as u64 + VALUES_PER_CHARGE {
+    /// Counts bytes that the tree gets, and reserves memory for them.
+    fn check_growth(&mut self, len_bytes: u64) -> Result<(), Fault> {
+        self.tree_bytes += len_bytes;
+        let graph_bytes = self.opened.graph.len() as u64 * VALUE_BYTES + self.opened.graph.text_bytes();
+        if self.tree_bytes > MAX_SHARED * graph_bytes + BYTES_PER_CHARGE {
             return Err(damaged("values are shared too often, or a value contains itself"));
         }
-        if self.n_values / VALUES_PER_CHARGE >= self.charged.len() as u64 {
-            self.charged.push(charge(VALUES_PER_CHARGE as usize * 2 * size_of::<(TorchValue, TorchValue)>())?);
+        while self.tree_bytes / BYTES_PER_CHARGE >= self.charged.len() as u64 {
+            self.charged.push(charge(BYTES_PER_CHARGE as usize)?);
         }
         Ok(())
     }
@@ -134,10 +137,11 @@ impl Tree<'_> {
             return Err(damaged(format!("storage `{key}` of {len} elements of {dtype} has {len_bytes} bytes")));
         }
         let end = start.checked_add(len_bytes).filter(|end| *end <= opened.len_bytes);
-        self.read_bytes += len_bytes;
-        if end.is_none() || self.read_bytes > opened.len_bytes {
+        let read_bytes = self.read_bytes.checked_add(len_bytes).filter(|read| *read <= opened.len_bytes);
+        let (Some(_), Some(read_bytes)) = (end, read_bytes) else {
             return Err(damaged(format!("storage `{key}` extends beyond the file, or overlaps another")));
-        }
+        };
+        self.read_bytes = read_bytes;
         let n_elements = (len_bytes / dtype.size() as u64) as usize;
         let from = FileElements { file: &opened.file, path: self.path, start };
         let read = match opened.is_big_endian {

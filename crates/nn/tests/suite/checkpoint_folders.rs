@@ -185,6 +185,41 @@ fn the_last_and_the_best_are_kept() {
 }
 
 #[test]
+fn a_checkpoint_whose_score_cannot_be_read_is_an_error_and_nothing_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    for (step, score) in [(1, 0.9), (2, 0.5), (3, 0.1)] {
+        checkpoints.save(step, holding(1.0).score(score)).unwrap();
+    }
+    checkpoints.wait().unwrap();
+    let (best, elsewhere) = (folder.path().join("step-0000000001.safetensors"), folder.path().join("elsewhere"));
+    fs::rename(&best, &elsewhere).unwrap();
+    std::os::unix::fs::symlink(&best, &best).unwrap(); // opening it is an error of the system
+
+    let mut checkpoints = checkpoints.keep_best(1);
+    let error = checkpoints.best().unwrap_err().to_string();
+    assert!(error.contains("step-0000000001.safetensors"), "{error}");
+    checkpoints.save(4, holding(1.0).score(0.2)).unwrap();
+    let error = checkpoints.wait().unwrap_err().to_string();
+    assert!(error.contains("step-0000000001.safetensors"), "{error}");
+    assert_eq!(checkpoints.steps().unwrap(), [1, 2, 3, 4]);
+
+    fs::rename(&elsewhere, &best).unwrap();
+    checkpoints.save(5, holding(1.0).score(0.3)).unwrap();
+    checkpoints.wait().unwrap();
+    assert_eq!(checkpoints.steps().unwrap(), [1, 5]);
+}
+
+#[test]
+fn a_damaged_checkpoint_has_no_score() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap().keep_best(1);
+    fs::write(folder.path().join("step-0000000001.safetensors"), "damaged").unwrap();
+    checkpoints.save(2, holding(1.0).score(0.1)).unwrap();
+    assert_eq!(checkpoints.best().unwrap().unwrap().step(), 2);
+}
+
+#[test]
 fn files_that_are_no_checkpoints_are_left_alone() {
     let mut there = two();
     let others = ["step-3.safetensors", "step-0000000004.safetensors.bak", "notes.txt", "step-.safetensors"];

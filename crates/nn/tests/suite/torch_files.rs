@@ -293,6 +293,81 @@ fn bombs_are_refused() {
     assert!(refusal(b"I1\n.").contains("instruction 0x49"));
 }
 
+/// The instruction for a text.
+fn text_instruction(text: &str) -> Vec<u8> {
+    [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+}
+
+#[test]
+fn a_long_storage_key_of_bytes_is_not_copied_for_each_use() {
+    let pickle = [
+        b"c_codecs\nencode\n(".to_vec(),
+        text_instruction(&"k".repeat(100_000)),
+        [text_instruction("latin1"), b"tRq\x01(".to_vec()].concat(),
+        [text_instruction("storage"), b"ctorch\nFloatStorage\nh\x01".to_vec()].concat(),
+        [text_instruction("cpu"), b"K\x04tq\x00Q".to_vec()].concat(),
+        b"h\x00Q".repeat(1_000),
+        b".".to_vec(),
+    ];
+    let error = refusal(&pickle.concat());
+    assert!(error.contains("copies shared values too often"), "{error:.200}");
+}
+
+#[test]
+fn long_texts_and_bytes_are_saved_and_loaded() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (text, bytes) = ("x".repeat(200_000), vec![0xE9; 200_000]);
+    let both = [("text", TorchValue::Text(text.clone())), ("bytes", TorchValue::Bytes(bytes.clone()))];
+    for value in [TorchValue::Text(text.clone()), TorchValue::dict(both)] {
+        value.save(file.path()).unwrap();
+        let loaded = TorchValue::load(file.path()).unwrap();
+        assert_eq!(describe(&loaded, &mut BTreeMap::new()), describe(&value, &mut BTreeMap::new()));
+    }
+}
+
+#[test]
+fn a_long_text_that_is_shared_often_is_refused() {
+    let text = text_instruction(&"x".repeat(200_000));
+    let list = |n: usize| [b"](", &text[..], b"q\x00", &b"h\x00".repeat(n - 1), b"e."].concat();
+    assert!(TorchValue::load(archive(&list(4), &[]).path()).is_ok());
+    assert!(refusal(&list(100)).contains("values are shared too often"));
+}
+
+/// The archive with `len_bytes` as the length of the member `name` in its directory, in the fields of Zip64.
+fn with_zip64_size(mut archive: Vec<u8>, name: &[u8], len_bytes: u64) -> Vec<u8> {
+    let last = |bytes: &[u8]| archive.windows(bytes.len()).rposition(|window| window == bytes).unwrap();
+    let (name_at, directory_end) = (last(name), last(b"PK\x05\x06")); // the directory is behind the members
+    let entry = name_at - 46;
+    let directory_len = u32::from_le_bytes(archive[directory_end + 12..][..4].try_into().unwrap()) + 20;
+    archive[directory_end + 12..][..4].copy_from_slice(&directory_len.to_le_bytes());
+    archive[entry + 20..][..8].fill(0xFF); // both sizes are in the field that follows the name
+    archive[entry + 30..][..2].copy_from_slice(&20_u16.to_le_bytes());
+    let field = [&[1, 0, 16, 0][..], &len_bytes.to_le_bytes(), &len_bytes.to_le_bytes()].concat();
+    let end = name_at + name.len();
+    archive.splice(end..end, field);
+    archive
+}
+
+#[test]
+fn storages_of_more_bytes_than_a_u64_can_count_are_refused() {
+    let int = |number: i64| [&b"\x8a\x08"[..], &number.to_le_bytes()].concat();
+    let tensor = |key: &str, len: i64| {
+        [
+            b"ctorch._utils\n_rebuild_tensor_v2\n((".to_vec(),
+            [text_instruction("storage"), b"ctorch\nDoubleStorage\n".to_vec()].concat(),
+            [text_instruction(key), text_instruction("cpu"), int(len), b"tQK\x00))".to_vec()].concat(),
+            b"\x89ccollections\nOrderedDict\n)RtR".to_vec(),
+        ]
+        .concat()
+    };
+    let pickle = [&b"]("[..], &tensor("1", 512), &tensor("0", (1 << 61) - 256), b"e."].concat();
+    let archive = archive(&pickle, &[("data/0", &[0; 16]), ("data/1", &[0; 4_096])]);
+    let bytes = with_zip64_size(fs::read(archive.path()).unwrap(), b"a/data/0", u64::MAX - 2_047);
+    fs::write(archive.path(), bytes).unwrap();
+    let error = TorchValue::load(archive.path()).unwrap_err().to_string();
+    assert!(error.contains("storage `0` extends beyond the file"), "{error}");
+}
+
 #[test]
 fn every_beginning_of_a_file_is_refused() {
     let file = tempfile::NamedTempFile::new().unwrap();
