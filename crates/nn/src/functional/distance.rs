@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Error, Result, Tensor, no_grad};
 
-use super::shared::{computed, constant, root, wrong_shape};
+use super::shared::{computed, wrong_shape};
 
 /// The `p`-norm along `dim`, which is kept with size 1.
 pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {
@@ -11,15 +11,7 @@ pub(crate) fn norm(x: &Tensor, p: f64, dim: isize) -> Result<Tensor> {
             "norm: p is {p}, but it must be above 0; f64::INFINITY is the largest magnitude"
         )));
     }
-    if p == 1.0 {
-        x.abs()?.sum_keepdim(dim)
-    } else if p == 2.0 {
-        root(&x.mul(x)?.sum_keepdim(dim)?)
-    } else if p.is_infinite() {
-        x.abs()?.max_keepdim(dim)
-    } else {
-        x.abs()?.pow(p)?.sum_keepdim(dim)?.pow(1.0 / p)
-    }
+    x.norm_keepdim(p, dim)
 }
 
 /// The `p`-norm of `x1 − x2 + eps` along the last dimension.
@@ -46,7 +38,8 @@ pub fn pairwise_distance(x1: &Tensor, x2: &Tensor, p: f64, eps: f64) -> Result<T
 /// - `x`: `[rows, features]`
 /// - result: `[rows · (rows − 1) / 2]`: row 0 with rows 1, 2, .., then row 1 with rows 2, 3, ..
 ///
-/// The differences of all pairs are in memory at once. The gradient of the distance of equal rows is 0.
+/// The differences of all pairs are in memory at once. As in PyTorch, the gradient of the distance of equal rows is 0,
+/// and with `p` = ∞ each of several largest differences gets the whole gradient.
 ///
 /// ```
 /// use pagelock_nn::functional as F;
@@ -65,14 +58,11 @@ pub fn pdist(x: &Tensor, p: f64) -> Result<Tensor> {
     let pairs = Tensor::triu_indices(rows, rows, 1)?.to(&x.device())?;
     computed(x, |x| {
         let row = |which: usize| x.index_select(0, &pairs.narrow(0, which, 1)?.squeeze(0)?);
-        let differences = row(0)?.sub(&row(1)?)?;
-        if p == 1.0 || p == 2.0 || p.is_infinite() {
-            return norm(&differences, p, -1)?.squeeze(-1);
+        if p == f64::INFINITY {
+            // Unlike `norm`, `cdist` does not share the gradient among equal differences.
+            return row(0)?.unsqueeze(1)?.cdist(&row(1)?.unsqueeze(1)?, p)?.flatten(0, -1);
         }
-        let differ = differences.abs()?.sum(-1)?.gt_scalar(0.0)?;
-        let ones = constant(&differences, 1.0)?;
-        let safe = differences.where_cond(&differ.unsqueeze(-1)?, &ones)?; // the norm has no gradient at 0
-        norm(&safe, p, -1)?.squeeze(-1)?.where_cond(&differ, &constant(x, 0.0)?)
+        norm(&row(0)?.sub(&row(1)?)?, p, -1)?.squeeze(-1)
     })
 }
 

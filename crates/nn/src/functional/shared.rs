@@ -26,13 +26,6 @@ pub(crate) fn constant(like: &Tensor, value: f64) -> Result<Tensor> {
     Tensor::on(&like.device()).of(like.dtype()).full((), value)
 }
 
-/// The square root, with a gradient of 0 at 0, as for norms.
-pub(crate) fn root(x: &Tensor) -> Result<Tensor> {
-    let is_positive = x.gt_scalar(0.0)?;
-    let safe = x.where_cond(&is_positive, &constant(x, 1.0)?)?;
-    safe.sqrt()?.where_cond(&is_positive, &x.mul_scalar(0.0)?)
-}
-
 /// The same elements in another shape of the same size.
 pub(crate) fn shaped(x: &Tensor, shape: &Shape) -> Result<Tensor> {
     x.reshape([-1])?.unflatten(0, shape)

@@ -306,7 +306,7 @@ impl Derivative<2> for Euclidean {
     /// g · x / norm; 0 where the norm is 0, as in PyTorch.
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (x, norm) = (saved.input(0), saved.output());
-        let factor = grad.div(norm)?.masked_fill(&norm.eq_scalar(0.0)?, 0.0)?;
+        let factor = grad.div(&norm.masked_fill(&norm.eq_scalar(0.0)?, f64::INFINITY)?)?;
         Ok([Some(x.mul(&self.0.expand_to_input(&factor, x.shape())?)?), None])
     }
 }
@@ -408,9 +408,35 @@ fn norm(x: &Raw, p: f64, reduced: Reduced) -> Result<Tensor> {
         }
         f64::INFINITY => extreme_of(x.abs()?.raw(), reduced, true).map(Raw::typed),
         f64::NEG_INFINITY => extreme_of(x.abs()?.raw(), reduced, false).map(Raw::typed),
-        p => total(x.abs()?.pow(p)?)?.pow(1.0 / p),
+        p => {
+            let magnitudes: Tensor = x.raw().without_node().typed::<Float>().abs()?;
+            let norm = total(magnitudes.pow(p)?)?.pow(1.0 / p)?;
+            Ok(record("norm", PowerNorm { p, reduced }, [Some(x.raw()), None], norm.into_raw()).typed())
+        }
     })?;
     norm.to_dtype(dtype)
+}
+
+/// The derivative of the norm for `p` other than 0, 1, 2 and ±∞.
+struct PowerNorm {
+    p: f64,
+    reduced: Reduced,
+}
+
+impl Derivative<2> for PowerNorm {
+    const SAVES: Saves = Saves::OutputForLast;
+
+    /// g · sign(x) · (|x| / norm)ᵖ⁻¹; 0 where x or the norm is 0, as in PyTorch. There, 1 replaces them before the
+    /// power, so that second derivatives are finite too.
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, norm) = (saved.input(0), saved.output());
+        let expanded = |of_rows: Tensor| self.reduced.expand_to_input(&of_rows, x.shape());
+        let is_zero = norm.eq_scalar(0.0)?;
+        let (grad, norm) = (expanded(grad.masked_fill(&is_zero, 0.0)?)?, expanded(norm.masked_fill(&is_zero, 1.0)?)?);
+        let magnitudes = x.abs()?.masked_fill(&x.eq_scalar(0.0)?, 1.0)?;
+        let slopes = magnitudes.div(&norm)?.pow(self.p - 1.0)?.mul(&x.sign()?)?;
+        Ok([Some(grad.mul(&slopes)?), None])
+    }
 }
 
 impl<K: Numeric> Tensor<K> {

@@ -6,7 +6,7 @@ use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::cpu;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
-use crate::kind::Numeric;
+use crate::kind::{Float, Numeric};
 use crate::op::{Derivative, Precision, Saves, on_cpu};
 use crate::scratch;
 use crate::shape::{AxisSet, Shape};
@@ -75,7 +75,8 @@ fn kron(left: &Raw, right: &Raw) -> Result<Raw> {
 impl Tensor {
     /// The distances between the rows of two (batches of) matrices by the `p`-norm: `[…, n, d]` and `[…, m, d]` give
     /// `[…, n, m]`. Batches broadcast. On devices, and for a gradient with another `p` than 1 and 2, the differences of all
-    /// pairs are held in memory.
+    /// pairs are held in memory. As in PyTorch, the gradient for equal rows is 0, and with `p` = ∞ each of several
+    /// largest differences gets the whole gradient.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -109,8 +110,27 @@ impl Tensor {
                 let axes = AxisSet::one(pairs.rank() - 1);
                 return sum(pairs.raw(), Reduced { axes, keepdim: false }).map(Raw::typed);
             }
-            pairs.norm(p, -1)
+            if p == f64::INFINITY { largest_magnitude(&pairs) } else { pairs.norm(p, -1) }
         })
+    }
+}
+
+/// The largest magnitude along the last dimension. Each of several largest elements gets the whole gradient, as in
+/// PyTorch's `cdist`; [`Tensor::norm`] shares it among them, as PyTorch's `norm` does.
+fn largest_magnitude(x: &Tensor) -> Result<Tensor> {
+    let largest = x.raw().without_node().typed::<Float>().norm(f64::INFINITY, -1)?;
+    Ok(record("cdist", LargestMagnitude, [Some(x.raw()), None], largest.into_raw()).typed())
+}
+
+struct LargestMagnitude;
+
+impl Derivative<2> for LargestMagnitude {
+    const SAVES: Saves = Saves::OutputForLast;
+
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, largest) = (saved.input(0), saved.output().unsqueeze(-1)?);
+        let is_smaller = x.abs()?.eq(&largest)?.logical_not()?;
+        Ok([Some(x.sign()?.mul(&grad.unsqueeze(-1)?)?.masked_fill(&is_smaller, 0.0)?), None])
     }
 }
 
