@@ -149,3 +149,86 @@ fn indices_of_a_triangle_are_those_of_a_loop_and_absurd_sizes_end_at_once() -> R
     }
     Ok(())
 }
+
+/// The index is that of the first NaN.
+#[test]
+fn the_median_of_elements_with_nan_is_nan() -> Result<()> {
+    let x = Tensor::new([[1.0, f32::NAN, 2.0, f32::NAN], [1.0, 2.0, 3.0, f32::INFINITY]])?;
+    let (values, places) = x.median(1)?;
+    assert!(values.to_vec::<f32>()?[0].is_nan());
+    assert_eq!((values.to_vec::<f32>()?[1], places.to_vec::<i64>()?), (2.0, vec![1, 1]));
+    Ok(())
+}
+
+#[test]
+fn sizes_without_elements_may_be_large_but_not_too_large() -> Result<()> {
+    let half = 1_usize << 40;
+    assert!(Tensor::zeros([half, 0])?.unflatten(1, [0, half]).is_err());
+    let single = Tensor::arange(0, 10, 1)?.slice(0, 1..10, usize::MAX)?;
+    assert_eq!(single.narrow(0, 1, 0)?.dims(), [0]);
+    Ok(())
+}
+
+#[test]
+fn a_count_of_elements_that_another_thread_changes_is_a_count_or_an_error() -> Result<()> {
+    let x = Tensor::full([1000], 0)?;
+    std::thread::scope(|scope| {
+        let counting = scope.spawn(|| (0..2000).for_each(|_| drop(x.bincount(0))));
+        while !counting.is_finished() {
+            x.fill_(1000)?;
+            x.fill_(0)?;
+        }
+        counting.join().expect("it does not panic");
+        Ok(())
+    })
+}
+
+/// The counts are those of PyTorch 2.15, which computes an element's bin in the element's type.
+#[test]
+fn histograms_choose_bins_in_the_element_type() -> Result<()> {
+    let counts = |x: &Tensor, bins: usize, max: f64| x.histc(bins, 0.0, max).and_then(|counts| floats(&counts));
+    assert_eq!(counts(&Tensor::of(DType::F32).new([0.7])?, 10, 1.0)?[7], 1.0);
+    assert_eq!(counts(&Tensor::of(DType::F64).new([0.7])?, 10, 1.0)?[7], 1.0);
+    let hundredths = Tensor::arange(0.0_f32, 101.0, 1.0)?.div_scalar(100.0)?;
+    let found = counts(&hundredths, 100, 1.0)?;
+    assert_eq!([52, 53, 58, 59, 99].map(|bin| found[bin]), [2.0, 0.0, 2.0, 0.0, 2.0]);
+    let found = counts(&Tensor::of(DType::F64).arange(0.0, 301.0, 1.0)?.div_scalar(100.0)?, 300, 3.0)?;
+    assert_eq!([40, 41, 112, 113, 114, 139, 228, 299].map(|bin| found[bin]), [2.0, 0.0, 2.0, 1.0, 0.0, 0.0, 0.0, 2.0]);
+    Ok(())
+}
+
+/// The numbers are those of PyTorch 2.15.
+#[test]
+fn a_bound_that_is_nan_clamps_everything_to_nan() -> Result<()> {
+    let nan = f64::NAN;
+    let infinite = [f64::NEG_INFINITY, -1.0, 0.0, 1.0, f64::INFINITY];
+    let clamps: [fn(&Tensor, f64) -> Result<Tensor>; 4] =
+        [|x, to| x.clamp(to, 1.0), |x, to| x.clamp(0.0, to), |x, to| x.clamp_min(to), |x, to| x.clamp_max(to)];
+    for clamp in clamps {
+        let x = Tensor::new(infinite)?.set_requires_grad(true);
+        let y = clamp(&x, nan)?;
+        assert!(floats(&y.detach())?.iter().all(|y| y.is_nan()));
+        y.sum(..)?.backward()?;
+        assert_eq!(floats(&x.grad().unwrap())?, [0.0; 5]);
+    }
+    let x = Tensor::new(infinite)?;
+    x.clamp_(0.0, nan)?;
+    assert!(floats(&x)?.iter().all(|x| x.is_nan()));
+    Ok(())
+}
+
+/// The numbers are those of PyTorch 2.15.
+#[test]
+fn an_infinite_bound_of_clamp_has_a_gradient_of_zero_and_a_missing_one_has_not() -> Result<()> {
+    let infinity = f64::INFINITY;
+    let gradient = |f: &dyn Fn(&Tensor) -> Result<Tensor>| {
+        let x = Tensor::new([-infinity, -1.0, 0.0, 1.0, infinity])?.set_requires_grad(true);
+        f(&x)?.sum(..)?.backward()?;
+        floats(&x.grad().unwrap())
+    };
+    assert_eq!(gradient(&|x| x.clamp(0.0, infinity))?, [0.0, 0.0, 0.0, 1.0, 0.0]);
+    assert_eq!(gradient(&|x| x.clamp(-infinity, 0.0))?, [0.0, 1.0, 0.0, 0.0, 0.0]);
+    assert_eq!(gradient(&|x| x.clamp_min(0.0))?, [0.0, 0.0, 0.0, 1.0, 1.0]);
+    assert_eq!(gradient(&|x| x.clamp_max(infinity))?, [1.0, 1.0, 1.0, 1.0, 0.0]);
+    Ok(())
+}

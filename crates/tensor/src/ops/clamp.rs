@@ -10,7 +10,7 @@ use crate::kind::{Number, Numeric};
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, apply_raw, per_type};
 use crate::tensor::{Raw, Tensor};
 
-/// The bounds, as values of the element type.
+/// The bounds, as values of the element type. Among floats, NaN stands for a missing bound: nothing compares as less.
 #[derive(Clone, Copy)]
 struct Bounds {
     low: Scalar,
@@ -18,23 +18,19 @@ struct Bounds {
 }
 
 impl Bounds {
-    /// The given bounds, limited to the range of the element type; a missing bound is the end of that range.
+    /// The given bounds. Those of integers are limited to the range of the element type, whose ends replace missing
+    /// ones.
     fn of(dtype: DType, low: Option<Scalar>, high: Option<Scalar>) -> Bounds {
-        let held = |bound: Scalar| match (dtype, bound) {
-            (DType::I32, bound) => within(bound, i32::MIN.into(), i32::MAX.into()),
-            (DType::U8, bound) => within(bound, 0, u8::MAX.into()),
-            (DType::I64, bound) => within(bound, i64::MIN, i64::MAX),
-            (_, bound) => bound,
+        let held = |bound: Option<Scalar>, end: f64| {
+            let bound_or = |missing: f64| bound.unwrap_or(Scalar::Float(missing));
+            match dtype {
+                DType::I32 => within(bound_or(end), i32::MIN.into(), i32::MAX.into()),
+                DType::U8 => within(bound_or(end), 0, u8::MAX.into()),
+                DType::I64 => within(bound_or(end), i64::MIN, i64::MAX),
+                _ => bound_or(f64::NAN),
+            }
         };
-        let least = low.unwrap_or(Scalar::Float(f64::NEG_INFINITY));
-        let most = high.unwrap_or(Scalar::Float(f64::INFINITY));
-        Bounds { low: held(least), high: held(most) }
-    }
-
-    /// The bounds for the gradient, in which NaN stands for no bound; infinite bounds become NaN.
-    fn of_gradient(self) -> Bounds {
-        let or_none = |bound: Scalar| if bound.to_f64().is_infinite() { Scalar::Float(f64::NAN) } else { bound };
-        Bounds { low: or_none(self.low), high: or_none(self.high) }
+        Bounds { low: held(low, f64::NEG_INFINITY), high: held(high, f64::INFINITY) }
     }
 }
 
@@ -49,7 +45,7 @@ struct Clamp(Bounds);
 scalar! { Clamp: Num, "clamp", Inputs, Same, |op| [low = op.0.low, high = op.0.high],
 |x| { let x = if x < low { low } else { x }; if x > high { high } else { x } },
 "(x < low ? low : x) > high ? high : x < low ? low : x",
-|saved, grad| apply(ClampGrad(op.0.of_gradient()), [grad, saved.input(0)]) }
+|saved, grad| apply(ClampGrad(op.0), [grad, saved.input(0)]) }
 
 /// The gradient where the element is between the bounds, else 0: the derivative of [`Clamp`].
 struct ClampGrad(Bounds);
@@ -95,7 +91,8 @@ impl<T: Num> CpuKernel<T, 2> for ClampGrad {
 
 impl<K: Numeric> Tensor<K> {
     /// Every element limited to the range from `min` to `max`; NaN stays NaN. If `min` is above `max`, all elements
-    /// are `max`. As in PyTorch, the derivative is 1 between the bounds, and 0 at them and beyond.
+    /// are `max`; if one of them is NaN, all are NaN. As in PyTorch, the derivative is 1 between the bounds, and 0 at
+    /// them and beyond.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -128,5 +125,8 @@ impl<K: Numeric> Tensor<K> {
 }
 
 fn clamp(x: &Raw, low: Option<Scalar>, high: Option<Scalar>) -> Result<Raw> {
+    if x.dtype().is_float() && [low, high].into_iter().flatten().any(|bound| bound.to_f64().is_nan()) {
+        return x.times_scalar(Scalar::Int(0))?.plus_scalar(Scalar::Float(f64::NAN)); // the gradient is 0
+    }
     apply_raw(Clamp(Bounds::of(x.dtype(), low, high)), [x])
 }

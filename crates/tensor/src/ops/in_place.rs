@@ -388,12 +388,16 @@ impl Tensor {
         })
     }
 
-    /// Sets elements below `min` to `min`, and elements above `max` to `max`. NaN stays NaN.
+    /// Sets elements below `min` to `min`, and elements above `max` to `max`. NaN stays NaN; if a bound is NaN, all
+    /// elements become NaN.
     ///
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn clamp_(&self, min: f64, max: f64) -> Result<()> {
         change! { "clamp_", [to], [min, max], "(to < min ? min : to) > max ? max : to < min ? min : to" }
+        if min.is_nan() || max.is_nan() {
+            return self.fill_(f64::NAN);
+        }
         let target = self.raw();
         change(target, "clamp_", [], &FORMULA, &[min.into(), max.into()], &mut |to, _| {
             by_real!(target.dtype(), R => {

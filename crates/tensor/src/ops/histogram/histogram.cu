@@ -2,7 +2,7 @@
 // Elements without a counter are not counted. Sums of integers do not depend on their order.
 //
 // count_numbers    the counter of an element is its value
-// count_bins       the counter of an element is its bin, of `counters` equal bins of [least, most]
+// count_bins       the counter of an element is its bin, of `counters` equal bins of [least, most], computed in R
 
 #define THREADS 256
 
@@ -15,10 +15,10 @@ INLINE u64 counter_of(T x, const Counts&) { return u64(x); }
 #endif
 #ifdef KERNEL_count_bins
 INLINE u64 counter_of(T x, const Counts& g) {
-    f64 number = f64(real(x)), last = f64(g.counters - 1);
-    if (!(number >= g.least && number <= g.most)) return g.counters;
-    f64 bin = (number - g.least) / (g.most - g.least) * f64(g.counters);
-    return u64(bin < last ? bin : last);
+    R number = real(x), least = R(g.least), most = R(g.most);
+    if (!(number >= least && number <= most)) return g.counters;
+    u64 bin = u64((number - least) * R(g.counters) / (most - least));
+    return bin < g.counters ? bin : g.counters - 1;
 }
 #endif
 

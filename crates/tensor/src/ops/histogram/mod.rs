@@ -4,7 +4,7 @@ mod cuda;
 
 use crate::cpu::{Key, PIECE, Stored, vectorized};
 use crate::device::Device;
-use crate::element::DType;
+use crate::element::{DType, Real};
 use crate::error::{Error, Result};
 use crate::inlined::{Slice, zip};
 use crate::kind::{Float, Int};
@@ -12,15 +12,37 @@ use crate::op::on_cpu;
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor, by_num};
+use crate::tensor::{Raw, Tensor, by_num, by_real};
 
 /// Calls `visit` with the elements of a vector, a piece at a time.
-fn each_piece(x: &Tensor, mut visit: impl FnMut(&[f64])) -> Result<()> {
+fn each_piece<R: Real<Kind = Float>>(x: &Tensor, mut visit: impl FnMut(&[R])) -> Result<()> {
     const PIECE: usize = 1 << 18;
     for start in (0..x.len()).step_by(PIECE) {
-        visit(&x.narrow(0, start, PIECE.min(x.len() - start))?.to_vec::<f64>()?);
+        visit(&x.narrow(0, start, PIECE.min(x.len() - start))?.to_vec::<R>()?);
     }
     Ok(())
+}
+
+/// Counts the elements of a vector in each of equal bins between the bounds; a counter after the bins is for the
+/// elements outside. As in PyTorch, an element's bin is computed in `R`, where it may be another than in `f64`.
+fn count_bins<R: Real<Kind = Float>>(x: &Tensor, [min, max]: [f64; 2], counts: &mut [i64]) -> Result<()> {
+    let bins = counts.len() - 1;
+    let [min, max, n] = [min, max, bins as f64].map(R::from_f64);
+    let mut counters = [0; PIECE];
+    each_piece(x, |numbers: &[R]| {
+        for numbers in numbers.chunks(PIECE) {
+            vectorized(
+                #[inline(always)]
+                || {
+                    for (counter, &number) in counters.iter_mut().zip(numbers) {
+                        let bin: i64 = ((number - min) * n / (max - min)).cast();
+                        *counter = if number >= min && number <= max { bin.min(bins as i64 - 1) } else { bins as i64 };
+                    }
+                },
+            );
+            count_each(&counters[..numbers.len()], |counter| counter as usize, counts);
+        }
+    })
 }
 
 impl Tensor {
@@ -53,21 +75,7 @@ impl Tensor {
         // One more counter after the bins, for the elements outside.
         let counts = Tensor::build(bins.saturating_add(1), |counts: &mut [i64]| {
             counts.set_to(0);
-            let mut counters = [0; PIECE];
-            counted = each_piece(&flat, |numbers| {
-                for numbers in numbers.chunks(PIECE) {
-                    vectorized(
-                        #[inline(always)]
-                        || {
-                            for (counter, &number) in counters.iter_mut().zip(numbers) {
-                                let bin = ((number - min) / (max - min) * bins as f64).min((bins - 1) as f64);
-                                *counter = if number >= min && number <= max { bin } else { bins as f64 } as i64;
-                            }
-                        },
-                    );
-                    count_each(&counters[..numbers.len()], |counter| counter as usize, counts);
-                }
-            });
+            counted = by_real!(self.dtype(), R => count_bins::<R>(&flat, [min, max], counts));
         })?;
         counted?;
         counts.narrow(0, 0, bins)?.to_float_of(self.dtype())
@@ -102,16 +110,28 @@ impl Tensor<Int> {
         if let Device::Cuda(device) = self.device() {
             return cuda::counts("bincount", &device, numbers.raw(), shape[0], None).map(Raw::typed);
         }
-        let counts = on_cpu("bincount", [Some(numbers.raw())], (shape, DType::I64), &mut |inputs, out| {
-            let counts = out.bits::<i64>();
-            counts.set_to(0);
-            by_num!(inputs.dtype(), T => if let Some(Stored::Plain(numbers)) = inputs.data::<T>(0) {
-                let zero = T::default().key();
-                count_many(numbers, |number: T| (number.key() - zero) as usize, counts).map_err(Error::scratch("bincount"))?;
-            });
-            Ok(())
-        })?;
-        Ok(counts.typed())
+        // One more counter after the others, for elements that another thread has changed to larger ones.
+        let n = shape[0];
+        let counts =
+            on_cpu("bincount", [Some(numbers.raw())], (shape.with(0, n + 1), DType::I64), &mut |inputs, out| {
+                let counts = out.bits::<i64>();
+                counts.set_to(0);
+                by_num!(inputs.dtype(), T => if let Some(Stored::Plain(numbers)) = inputs.data::<T>(0) {
+                    let zero = T::default().key();
+                    let counter = |number: T| ((number.key() - zero) as usize).min(n);
+                    count_many(numbers, counter, counts).map_err(Error::scratch("bincount"))?;
+                });
+                match counts[n] {
+                    0 => Ok(()),
+                    changed => Err(Error::bad_argument(
+                        "bincount",
+                        "changed elements",
+                        changed,
+                        "no thread may change the tensor",
+                    )),
+                }
+            })?;
+        counts.narrow(0, 0, n).map(Raw::typed)
     }
 }
 
