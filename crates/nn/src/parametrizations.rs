@@ -224,10 +224,14 @@ pub struct WeightNorm {
     dim: isize,
 }
 
-/// All dimensions but `dim`.
-fn other_dims(rank: usize, dim: isize) -> Vec<isize> {
-    let rank = rank as isize;
-    (0..rank).filter(|&other| other != dim.rem_euclid(rank.max(1))).collect()
+/// The norms over all dimensions but `dim`, which stay with size 1; for −1 one norm over all dimensions, `[]`.
+fn norms(weight: &Tensor, dim: isize) -> Result<Tensor> {
+    if dim == -1 {
+        return weight.norm(2.0, ..);
+    }
+    let rank = weight.rank() as isize;
+    let others: Vec<isize> = (0..rank).filter(|&other| other != dim.rem_euclid(rank.max(1))).collect();
+    weight.norm_keepdim(2.0, &others[..])
 }
 
 impl Module for WeightNorm {
@@ -242,8 +246,7 @@ impl Module for WeightNorm {
 
 impl Parametrization for WeightNorm {
     fn weight(&self, original: &Tensor) -> Result<Tensor> {
-        let norms = original.norm_keepdim(2.0, &other_dims(original.rank(), self.dim)[..])?;
-        original.mul(&self.original0.div(&norms)?)
+        original.mul(&self.original0.div(&norms(original, self.dim)?)?)
     }
 
     fn original0(&self) -> Option<&Parameter> {
@@ -256,7 +259,8 @@ impl Parametrization for WeightNorm {
 }
 
 /// The layer with [`WeightNorm`], as PyTorch's `parametrizations.weight_norm`: one length for each entry of dimension
-/// `dim` of the weight (PyTorch's default is 0). The weight does not change.
+/// `dim` of the weight (PyTorch's default is 0). A `dim` of −1 stands for PyTorch's `None`: one length for the whole
+/// weight, of shape `[]`; −1 means the same in PyTorch. The weight does not change.
 ///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the weight has no such dimension.
@@ -264,13 +268,9 @@ impl Parametrization for WeightNorm {
 /// # Examples
 /// See [the module](self).
 pub fn weight_norm<L: Weighted>(layer: L, dim: isize) -> Result<Parametrized<L, WeightNorm>> {
-    let original0 = norms(layer.weight(), dim)?;
+    layer.weight().size(dim)?; // an error if there is no such dimension
+    let original0 = Parameter::new(no_grad(|| norms(layer.weight(), dim))?);
     Ok(Parametrized::new(layer, WeightNorm { original0, dim }))
-}
-
-fn norms(weight: &Parameter, dim: isize) -> Result<Parameter> {
-    weight.size(dim)?;
-    Ok(Parameter::new(no_grad(|| weight.norm_keepdim(2.0, &other_dims(weight.rank(), dim)[..]))?))
 }
 
 /// The weight divided by its largest singular value, which each forward in training mode estimates by steps of the

@@ -14,11 +14,11 @@ const MIB: usize = 1 << 20;
 const LIMIT: usize = 64 * MIB;
 const ALLOWANCE: usize = 32 * MIB;
 
-/// The environment variable that is set in the process with the limit: the folder of its files.
+/// The environment variable with the folder of the files. It is set in the child process alone, which has the limit.
 const FOLDER: &str = "PAGELOCK_TEST_FOLDER";
 
 #[test]
-fn checkpoints_take_no_more_memory_than_the_limit() {
+fn checkpoints_exceed_the_limit_by_at_most_32_mib() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return read_and_write(&PathBuf::from(folder));
     }
@@ -27,7 +27,7 @@ fn checkpoints_take_no_more_memory_than_the_limit() {
     checkpoint(&folder.path().join("small"), 20, MIB);
     checkpoint(&folder.path().join("many"), 10_000, 4);
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "checkpoints_take_no_more_memory_than_the_limit", "--nocapture"])
+        .args(["--exact", "checkpoints_exceed_the_limit_by_at_most_32_mib", "--nocapture"])
         .env(FOLDER, folder.path())
         .env("PAGELOCK_HOST_LIMIT", LIMIT.to_string())
         .output()

@@ -1,6 +1,6 @@
 //! Embedding tables, and one-hot vectors.
 
-use pagelock_tensor::{DType, Int, Result, Tensor, no_grad};
+use pagelock_tensor::{Bool, DType, Int, Result, Tensor, no_grad};
 
 use super::shared::{constant, wrong_argument, wrong_shape};
 
@@ -119,6 +119,11 @@ pub fn one_hot(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Int>> {
 
 /// [`one_hot`] without the range check, which would wait for a device.
 pub(crate) fn one_hot_unchecked(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Int>> {
+    class_mask(index, num_classes)?.to_int()
+}
+
+/// Which class each index is: `[.., num_classes]`.
+pub(crate) fn class_mask(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Bool>> {
     let classes = Tensor::on(&index.device()).arange(0_i64, num_classes as i64, 1)?;
-    index.unsqueeze(-1)?.to_dtype(DType::I64)?.eq(&classes)?.to_int()
+    index.unsqueeze(-1)?.to_dtype(DType::I64)?.eq(&classes)
 }

@@ -45,6 +45,15 @@ impl InterpolationMode {
         }
     }
 
+    /// Where the point within an output lies whose nearest element counts, if the mode takes the nearest neighbor.
+    fn nearest_offset(self) -> Option<f32> {
+        match self {
+            Self::Nearest => Some(0.0),
+            Self::NearestExact => Some(0.5),
+            _ => None,
+        }
+    }
+
     /// The number of dimensions that the mode requires, if it requires one.
     fn dims(self) -> Option<usize> {
         match self {
@@ -130,21 +139,24 @@ pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) ->
             _ => unreachable!("checked to have up to three dimensions"),
         };
     }
+    let space = &x.dims()[2..];
+    let axis_scale = |axis: usize| {
+        let ratio = space[axis] as f64 / sizes[axis] as f64;
+        factors.as_ref().map_or(ratio, |factors| 1.0 / factors[axis])
+    };
     // Half the time of a selection along each dimension on a GPU, but twice as much on the CPU.
     if !x.device().is_cpu()
-        && let Some(times) = whole_factors(x, &sizes, factors.as_deref(), options.mode)
+        && let Some(times) = whole_factors(space, &sizes, axis_scale, options.mode)
     {
         return repeated(x, &times);
     }
     let resize = |x: &Tensor| {
         sizes.iter().enumerate().try_fold(x.clone(), |x, (axis, &to)| {
-            let from = x.dims()[axis + 2];
-            let ratio = if to == 0 { 0.0 } else { from as f64 / to as f64 };
-            let axis_scale = factors.as_ref().map_or(ratio, |factors| 1.0 / factors[axis]);
-            if from == to && axis_scale == 1.0 {
+            let (from, scale) = (space[axis], axis_scale(axis));
+            if from == to && scale == 1.0 {
                 return Ok(x);
             }
-            resize_dim(&x, axis + 2, &Taps::new(options, [from, to], axis_scale))
+            resize_dim(&x, axis + 2, &Taps::new(options, [from, to], scale))
         })
     };
     no_autocast(|| match options.mode.dims() {
@@ -153,15 +165,32 @@ pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) ->
     })
 }
 
-/// How often each element is repeated along each dimension, if the mode takes the nearest neighbor and all sizes are
-/// multiples of the old ones.
-fn whole_factors(x: &Tensor, sizes: &[usize], factors: Option<&[f64]>, mode: InterpolationMode) -> Option<Vec<usize>> {
-    let space = &x.dims()[2..];
-    let times: Vec<usize> = std::iter::zip(space, sizes).map(|(from, to)| to / from).collect();
-    let is_nearest = matches!(mode, InterpolationMode::Nearest | InterpolationMode::NearestExact);
-    let are_multiples = std::iter::zip(space, &times).zip(sizes).all(|((from, times), to)| from * times == *to);
-    let are_factors = factors.is_none_or(|factors| std::iter::zip(factors, &times).all(|(&f, &n)| f == n as f64));
-    (is_nearest && are_multiples && are_factors).then_some(times)
+/// How often each element is repeated along each dimension, if the mode takes the nearest neighbor and takes all
+/// elements equally often.
+fn whole_factors(
+    space: &[usize],
+    sizes: &[usize],
+    axis_scale: impl Fn(usize) -> f64,
+    mode: InterpolationMode,
+) -> Option<Vec<usize>> {
+    let offset = mode.nearest_offset()?;
+    let times = |axis: usize| {
+        let (from, to) = (space[axis], sizes[axis]);
+        let (times, scale) = (to / from, axis_scale(axis));
+        // Rounding may choose a neighbor for whole factors too. Elements are in order: first and last outputs suffice.
+        let takes = |out: usize, element: usize| nearest(out, offset, scale, from) == element;
+        let is_repeated = |i: usize| takes(i * times, i) && takes((i + 1) * times - 1, i);
+        (to == from * times && (0..from).all(is_repeated)).then_some(times)
+    };
+    (0..sizes.len()).map(times).collect()
+}
+
+/// The element that an output takes, as on a GPU in PyTorch: computed in `f32` for all types.
+///
+/// - `offset`: of the point within an output whose nearest element counts
+/// - `scale`: the number of inputs per output
+fn nearest(out: usize, offset: f32, scale: f64, from: usize) -> usize {
+    (((out as f32 + offset) * scale as f32) as usize).min(from - 1)
 }
 
 /// Repeats each element along the dimensions behind batch and channels, in one copy.
@@ -255,10 +284,6 @@ impl Taps {
             Self { input: from, out: to, count: count.min(from), row: Box::new(row) }
         };
         let (count, row): (usize, Box<dyn Fn(usize) -> Vec<(i64, f64)>>) = match options.mode {
-            InterpolationMode::Nearest => (1, Box::new(move |out| vec![(clamped((out as f64 * scale).floor()), 1.0)])),
-            InterpolationMode::NearestExact => {
-                (1, Box::new(move |out| vec![(clamped(((out as f64 + 0.5) * scale).floor()), 1.0)]))
-            }
             InterpolationMode::Bicubic if options.antialias => return smooth(2.0, |x| cubic(x, -0.5)),
             InterpolationMode::Bilinear if options.antialias => return smooth(1.0, |x| (1.0 - x.abs()).max(0.0)),
             InterpolationMode::Bicubic => {
@@ -267,7 +292,10 @@ impl Taps {
                 };
                 (4, Box::new(move |out| of(middle(out)).to_vec()))
             }
-            _ => (2, Box::new(move |out| on_line(middle(out).max(0.0), last))),
+            mode => match mode.nearest_offset() {
+                Some(offset) => (1, Box::new(move |out| vec![(nearest(out, offset, scale, from) as i64, 1.0)])),
+                None => (2, Box::new(move |out| on_line(middle(out).max(0.0), last))),
+            },
         };
         Self { input: from, out: to, count, row }
     }

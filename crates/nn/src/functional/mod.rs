@@ -45,7 +45,7 @@ pub use convolution::{
 pub(crate) use distance::raised;
 pub use distance::{bilinear, cosine_similarity, pairwise_distance, pdist};
 pub use embedding::{EmbeddingOptions, embedding, embedding_with, one_hot};
-pub(crate) use embedding::{check_table, one_hot_unchecked};
+pub(crate) use embedding::{check_table, class_mask, one_hot_unchecked};
 pub use embedding_bag::{EmbeddingBagMode, EmbeddingBagOptions, embedding_bag};
 pub use folding::{FoldOptions, fold, unfold};
 pub use fractional::{fractional_max_pool2d, fractional_max_pool2d_with_indices};

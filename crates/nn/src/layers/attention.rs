@@ -294,7 +294,7 @@ impl MultiheadAttention {
 
     /// The output, and the attention weights averaged over heads: `[batch, queries, keys]`. The keys of
     /// [`add_bias_kv`](Self::add_bias_kv) and [`add_zero_attn`](Self::add_zero_attn) come last; masks do not include
-    /// them.
+    /// them. A query that may attend to no key has weights of 0, where PyTorch's are NaN.
     ///
     /// One sample may come without `batch`.
     ///

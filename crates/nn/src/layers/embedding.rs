@@ -35,6 +35,8 @@ pub struct Embedding {
     pub weight: Parameter,
     #[module(skip)]
     options: EmbeddingOptions,
+    #[module(skip)]
+    is_pretrained: bool,
 }
 
 impl Embedding {
@@ -54,7 +56,7 @@ impl Embedding {
         let _charged = charged();
         let weight = Tensor::zeros([num_embeddings, embedding_dim])?;
         init::normal_(&weight, 0.0, 1.0, generator)?;
-        Ok(Self { weight: Parameter::new(weight), options: EmbeddingOptions::default() })
+        Ok(Self { weight: Parameter::new(weight), options: EmbeddingOptions::default(), is_pretrained: false })
     }
 
     /// A table of `vectors`, `[num_embeddings, embedding_dim]`, whose memory it shares. The table is trained. PyTorch
@@ -64,27 +66,19 @@ impl Embedding {
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are not two dimensions.
     pub fn from_pretrained(vectors: Tensor) -> Result<Self> {
         functional::check_table("Embedding", &vectors)?;
-        Ok(Self { weight: Parameter::new(vectors), options: EmbeddingOptions::default() })
+        Ok(Self { weight: Parameter::new(vectors), options: EmbeddingOptions::default(), is_pretrained: true })
     }
 
-    /// The index that marks padding: its vector is set to zeros and gets no gradient. A negative index counts from
-    /// the end.
+    /// The index that marks padding: its vector gets no gradient, and is set to zeros unless the table is
+    /// [pretrained](Self::from_pretrained). A negative index counts from the end.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there is no such index.
     pub fn padding_idx(mut self, padding_idx: isize) -> Result<Self> {
-        let count = self.weight.dims()[0];
-        let from_start = if padding_idx < 0 { padding_idx.checked_add_unsigned(count) } else { Some(padding_idx) };
-        let from_start = from_start.and_then(|index| usize::try_from(index).ok()).filter(|&index| index < count);
-        let Some(index) = from_start else {
-            return Err(wrong_argument(
-                "Embedding",
-                "padding_idx",
-                padding_idx,
-                &format!("an index into the {count} vectors"),
-            ));
-        };
-        no_grad(|| self.weight.narrow(0, index, 1)?.zero_())?;
+        let index = padding_row("Embedding", &self.weight, padding_idx)?;
+        if !self.is_pretrained {
+            no_grad(|| self.weight.narrow(0, index, 1)?.zero_())?;
+        }
         self.options.padding_idx = Some(index);
         Ok(self)
     }
@@ -130,6 +124,14 @@ impl Embedding {
         text.extend(scale_grad_by_freq.then(|| ", scale_grad_by_freq=True".to_owned()));
         text
     }
+}
+
+/// The row of a table that `padding_idx` means; a negative one counts from the end.
+pub(super) fn padding_row(op: &str, table: &Tensor, padding_idx: isize) -> Result<usize> {
+    let count = table.dims()[0];
+    let from_start = if padding_idx < 0 { padding_idx.checked_add_unsigned(count) } else { Some(padding_idx) };
+    let row = from_start.and_then(|index| usize::try_from(index).ok()).filter(|&index| index < count);
+    row.ok_or_else(|| wrong_argument(op, "padding_idx", padding_idx, &format!("an index into the {count} vectors")))
 }
 
 debug_is_display!(Embedding);

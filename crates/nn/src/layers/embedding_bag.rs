@@ -1,10 +1,11 @@
 //! [`EmbeddingBag`]: sums, means or elementwise maxima of vectors that are read by index.
 
 use super::debug_is_display;
+use super::embedding::padding_row;
 use crate::functional::{self as F, EmbeddingBagMode, EmbeddingBagOptions};
 use crate::parameter::charged;
 use crate::{Module, Parameter, init, module_scope};
-use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator};
+use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator, no_grad};
 
 /// One vector for each bag of indices, as PyTorch's `nn.EmbeddingBag`: the mean of the vectors at these indices,
 /// unless another [`mode`](Self::mode) is chosen. The vectors are initialized with normally distributed numbers of
@@ -70,11 +71,16 @@ impl EmbeddingBag {
         self
     }
 
-    /// The index that marks padding, which is left out of its bag.
-    #[must_use]
-    pub fn padding_idx(mut self, padding_idx: usize) -> Self {
-        self.padding_idx = Some(padding_idx);
-        self
+    /// The index that marks padding, which is left out of its bag; its vector is set to zeros. A negative index counts
+    /// from the end.
+    ///
+    /// # Errors
+    /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there is no such index.
+    pub fn padding_idx(mut self, padding_idx: isize) -> Result<Self> {
+        let index = padding_row("EmbeddingBag", &self.weight, padding_idx)?;
+        no_grad(|| self.weight.narrow(0, index, 1)?.zero_())?;
+        self.padding_idx = Some(index);
+        Ok(self)
     }
 
     fn options(&self) -> EmbeddingBagOptions<'_> {

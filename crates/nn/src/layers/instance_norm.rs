@@ -22,7 +22,7 @@ macro_rules! instance_norm {
             pub running_mean: Option<Buffer>,
             /// `[channels]`, if there is one; initialized to ones.
             pub running_var: Option<Buffer>,
-            /// How many batches the running statistics have seen, if there are any.
+            /// In the state as in PyTorch, which does not count batches here: it stays 0.
             pub num_batches_tracked: Option<Counter>,
             #[module(skip)]
             channels: usize,
@@ -105,7 +105,6 @@ macro_rules! instance_norm {
                     channels: self.channels,
                     affine: [self.weight.as_deref(), self.bias.as_deref()],
                     running: self.running_mean.as_deref().zip(self.running_var.as_deref()),
-                    counter: self.num_batches_tracked.as_ref(),
                     options: BatchNormOptions { training: self.mode.is_training(), momentum: self.momentum, eps: self.eps },
                 };
                 instances.normalized(x)
@@ -125,7 +124,6 @@ struct Instances<'a> {
     channels: usize,
     affine: [Option<&'a Tensor>; 2],
     running: Option<(&'a Tensor, &'a Tensor)>,
-    counter: Option<&'a Counter>,
     options: BatchNormOptions,
 }
 
@@ -168,10 +166,7 @@ impl Instances<'_> {
             return Ok(y); // there are no statistics
         }
         // Last, so that a forward that fails changes nothing.
-        no_grad(|| {
-            running.into_iter().zip(&moved).try_for_each(|(one, moved)| one.copy_(moved))?;
-            self.counter.map_or(Ok(()), Counter::increment)
-        })?;
+        no_grad(|| running.into_iter().zip(&moved).try_for_each(|(one, moved)| one.copy_(moved)))?;
         Ok(y)
     }
 }

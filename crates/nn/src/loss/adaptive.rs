@@ -121,24 +121,16 @@ impl AdaptiveLogSoftmaxWithLoss {
             let cluster = self.cutoffs.partition_point(|&end| end <= class);
             if cluster == 0 { class } else { first + cluster - 1 }
         };
-        let of_head = picked(&self.head.forward(x)?, (0..classes.len()).map(column))?;
-        let mut within = vec![of_head.zeros_like()?];
-        let mut positions: Vec<i64> = (0..classes.len() as i64).collect(); // of each row in the joined `within`
-        let mut joined = classes.len();
+        let mut output = picked(&self.head.forward(x)?, (0..classes.len()).map(column))?;
         for ((tail, rows), &start) in self.tail.iter().zip(&rows).zip(&self.cutoffs) {
             if rows.is_empty() {
                 continue;
             }
-            let input = x.index_select(0, &index(rows.iter().copied(), x)?)?;
-            within.push(picked(&tail.forward(&input)?, rows.iter().map(|&row| classes[row] as usize - start))?);
-            for (offset, &row) in rows.iter().enumerate() {
-                positions[row] = (joined + offset) as i64;
-            }
-            joined += rows.len();
+            let in_cluster = index(rows.iter().copied(), x)?;
+            let scores = tail.forward(&x.index_select(0, &in_cluster)?)?;
+            let within = picked(&scores, rows.iter().map(|&row| classes[row] as usize - start))?;
+            output = output.index_add(0, &in_cluster, &within)?; // a row is in one cluster only
         }
-        let within = Tensor::cat(&within.iter().collect::<Vec<_>>(), 0)?;
-        let output =
-            of_head.add(&within.index_select(0, &Tensor::from_vec(positions, classes.len())?.to(&x.device())?)?)?;
         let loss = output.mean(..)?.neg()?;
         Ok((output, loss))
     }

@@ -13,7 +13,8 @@ use pagelock_tensor::{Bool, DType, Error, Int, Reduction, Result, Tensor};
 /// - `input_lengths`, `target_lengths`: one for each sample
 /// - result: one number, or `[batch]` with [`Reduction::None`]
 ///
-/// The mean divides each loss by the length of its target first.
+/// The mean divides each loss by the length of its target first. PyTorch's gradient of the log probabilities already
+/// includes the derivative of `log_softmax`, ours does not; behind a `log_softmax` both give the same gradients.
 ///
 /// # Examples
 /// ```

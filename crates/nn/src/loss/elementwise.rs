@@ -73,6 +73,12 @@ loss! {
     |_loss, input, target| difference("L1Loss", input, target)?.abs()
 }
 
+/// The squares of magnitudes up to `bound`, and its square beyond: the gradient is finite for infinite magnitudes too.
+fn near_square(magnitude: &Tensor, bound: f64) -> Result<Tensor> {
+    let near = magnitude.clamp_max(bound)?;
+    near.mul(&near)
+}
+
 loss! {
     /// `d² / (2 · beta)` for a difference d whose magnitude is below `beta`, else `|d| − beta / 2`, as PyTorch's
     /// `nn.SmoothL1Loss`.
@@ -103,7 +109,7 @@ loss! {
             if beta == 0.0 {
                 return Ok(magnitude);
             }
-            let squared = difference.mul(difference)?.mul_scalar(0.5 / beta)?;
+            let squared = near_square(&magnitude, beta)?.mul_scalar(0.5 / beta)?;
             squared.where_cond(&magnitude.lt_scalar(beta)?, &magnitude.add_scalar(-0.5 * beta)?)
         })
     }
@@ -136,7 +142,7 @@ loss! {
         }
         computed(&difference, |difference| {
             let magnitude = difference.abs()?;
-            let squared = difference.mul(difference)?.mul_scalar(0.5)?;
+            let squared = near_square(&magnitude, delta)?.mul_scalar(0.5)?;
             let linear = magnitude.add_scalar(-0.5 * delta)?.mul_scalar(delta)?;
             squared.where_cond(&magnitude.lt_scalar(delta)?, &linear)
         })
@@ -144,7 +150,8 @@ loss! {
 }
 
 loss! {
-    /// `log(1 + exp(−target · input))` for targets of −1 and 1, as PyTorch's `nn.SoftMarginLoss`.
+    /// `log(1 + exp(−target · input))` for targets of −1 and 1, as PyTorch's `nn.SoftMarginLoss`, but without overflow:
+    /// in `f32` PyTorch's loss is infinite where `−target · input` is above 89.
     ///
     /// - `input`, `target`: of the same shape
     /// - result: one number, or that shape with [`Reduction::None`]
@@ -213,7 +220,8 @@ fn stirling(n: &Tensor) -> Result<Tensor> {
 /// - `input`: log probabilities, `target`: probabilities, of the same shape
 /// - result: one number, or that shape with [`Reduction::None`]
 ///
-/// By default the result is the mean over all elements. The divergence itself is [`batchmean`](Self::batchmean).
+/// By default the result is the mean over all elements. The divergence itself is [`batchmean`](Self::batchmean). Where
+/// a target is 0 or negative, `target · log(target)` counts as 0; for a negative one PyTorch's loss is NaN.
 ///
 /// # Examples
 /// ```

@@ -1,8 +1,8 @@
 //! Losses of binary and multi-label classification, and margin losses of classes.
 
 use super::{check_same, reduced};
-use crate::functional::one_hot_unchecked;
 use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
+use crate::functional::{class_mask, one_hot_unchecked};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{DType, Int, Reduction, Result, Tensor};
@@ -272,15 +272,16 @@ impl MultiMarginLoss {
             return Err(wrong_shape(OP, "the target", target.shape(), &expected));
         }
         let right = input.gather(1, &target.unsqueeze(1)?)?;
-        let mut short = input.sub(&right)?.add_scalar(self.margin)?.clamp_min(0.0)?;
+        let is_right = class_mask(target, classes)?;
+        let short = input.sub(&right)?.add_scalar(self.margin)?;
+        let mut short = short.masked_fill(&is_right, 0.0)?.clamp_min(0.0)?;
         if self.p == 2 {
             short = short.mul(&short)?;
         }
         if let Some(weight) = &self.weight {
             short = short.mul(&weight.index_select(0, target)?.unsqueeze(1)?)?;
         }
-        let others = one_hot_unchecked(target, classes)?.neg()?.add_scalar(1)?.to_float_of(input.dtype())?;
-        reduced(OP, short.mul(&others)?.sum(1)?.div_scalar(classes as f64)?, self.reduction)
+        reduced(OP, short.sum(1)?.div_scalar(classes as f64)?, self.reduction)
     }
 }
 

@@ -114,7 +114,7 @@ impl ConfusionMatrix {
         })
     }
 
-    /// The matrix of a batch: matrix products of ones and zeros, whose sums are exact in `f32`.
+    /// A batch's matrix: products of one-hot rows, exact in `f32` since a piece has at most 2²⁰ samples.
     fn count(&self, predictions: &Tensor<Int>, labels: &Labels) -> tensor::Result<Tensor<Int>> {
         let classes = self.classes.numbers_below(self.n_classes(), &predictions.device())?;
         let counted =

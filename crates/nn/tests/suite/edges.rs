@@ -3,8 +3,8 @@
 use pagelock_nn::optim::lr_scheduler::{Anneal, OneCycleLr, Schedule};
 use pagelock_nn::optim::{AveragedModel, Lbfgs, Optimizer, OptimizerState, Sgd};
 use pagelock_nn::{
-    Buffer, CTCLoss, Forward, GaussianNLLLoss, HuberLoss, InstanceNorm1d, Module, Parameter, SmoothL1Loss, TorchValue,
-    functional as F, load_safetensors, save_safetensors,
+    Buffer, CTCLoss, Forward, GaussianNLLLoss, HuberLoss, InstanceNorm1d, Module, MultiMarginLoss, MultiheadAttention,
+    MultiheadOptions, Parameter, SmoothL1Loss, TorchValue, functional as F, load_safetensors, save_safetensors,
 };
 use pagelock_tensor::{DType, Generator, Int, Result, Tensor};
 
@@ -149,6 +149,69 @@ fn an_empty_batch_leaves_running_statistics_alone() {
     let state = norm.state_dict();
     assert_eq!(read(&state.get("running_mean").unwrap()), [0.0; 2]);
     assert_eq!(read(&state.get("running_var").unwrap()), [1.0; 2]);
+}
+
+/// As in PyTorch, which keeps the number for its files alone.
+#[test]
+fn an_instance_norm_counts_no_batches() {
+    let norm = InstanceNorm1d::new(2).track_running_stats().unwrap();
+    norm.forward(&Tensor::randn([3, 2, 4]).unwrap()).unwrap();
+    assert_eq!(norm.state_dict().get_int("num_batches_tracked").unwrap().item::<i64>().unwrap(), 0);
+}
+
+/// `f(x)`, and the gradient of its sum.
+fn with_gradient(x: &Tensor, f: impl Fn(&Tensor) -> Result<Tensor>) -> (Vec<f64>, Vec<f64>) {
+    let x = x.detach().set_requires_grad(true);
+    let y = f(&x).unwrap();
+    y.sum(..).unwrap().backward().unwrap();
+    (read(&y), read(&x.grad().unwrap()))
+}
+
+/// The numbers are those of PyTorch 2.15.
+#[test]
+fn distances_have_pytorchs_gradients_at_zeros_and_where_several_differences_are_largest() {
+    let zeros_first = Tensor::new([[0.0, 0.0], [3.0, 4.0]]).unwrap();
+    let (_, grad) = with_gradient(&zeros_first, |x| F::normalize(x, 3.0, 1, 1e-12));
+    let expected = [1e12, 1e12, 0.068_407, -0.051_306];
+    assert!(grad.iter().zip(expected).all(|(found, of)| (found - of).abs() <= 1e-5 * of.abs()), "{grad:?}");
+    let (y, grad) = with_gradient(&Tensor::new([[0.0, 4.0]]).unwrap(), |x| F::normalize(x, 0.5, 1, 1e-12));
+    assert_eq!((y, grad), (vec![0.0, 1.0], vec![0.25, 0.0]));
+
+    let equal = Tensor::new([[1.0, 0.0]]).unwrap();
+    let (y, grad) = with_gradient(&equal, |x| F::pairwise_distance(x, &equal, 3.0, 0.0));
+    assert_eq!((y, grad), (vec![0.0], vec![0.0; 2]));
+    let (y, grad) = with_gradient(&Tensor::new([[0.0, 0.0], [0.0, 1.0]]).unwrap(), |x| F::pdist(x, 0.5));
+    assert_eq!((y, grad), (vec![1.0], vec![0.0, -1.0, 0.0, 1.0]));
+
+    let x = Tensor::new([[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]).unwrap();
+    let (y, grad) = with_gradient(&x, |x| F::pdist(x, f64::INFINITY));
+    assert_eq!((y, grad), (vec![1.0, 1.0, 0.0], vec![-2.0, -2.0, 1.0, 1.0, 1.0, 1.0]));
+    assert!(F::pdist(&Tensor::ones([1, 3]).unwrap(), f64::INFINITY).unwrap().is_empty());
+}
+
+/// The numbers are those of PyTorch 2.15.
+#[test]
+fn losses_have_pytorchs_gradients_at_infinite_scores() {
+    let zeros = Tensor::zeros([2]).unwrap();
+    let infinite = |other: f64| Tensor::new([-f64::INFINITY, other]).unwrap();
+    let (_, grad) = with_gradient(&infinite(3.0), |x| SmoothL1Loss::new().forward(x, &zeros));
+    assert_eq!(grad, [-0.5, 0.5]);
+    let (_, grad) = with_gradient(&infinite(1.0), |x| HuberLoss::new().delta(2.0).forward(x, &zeros));
+    assert_eq!(grad, [-1.0, 0.5]);
+    for p in [1, 2] {
+        let right = Tensor::new([[f64::INFINITY, 0.0]]).unwrap();
+        let (loss, grad) =
+            with_gradient(&right, |x| MultiMarginLoss::new().p(p).forward(x, &Tensor::new([0]).unwrap()));
+        assert_eq!((loss, grad), (vec![0.0], vec![0.0; 2]));
+    }
+}
+
+#[test]
+fn a_query_that_may_attend_to_no_key_has_weights_of_zero() {
+    let (attention, x) = (MultiheadAttention::new(4, 2).unwrap(), Tensor::randn([1, 1, 4]).unwrap());
+    let mask = Tensor::new([[true]]).unwrap();
+    let (y, weights) = attention.forward(&x, &x, &x, MultiheadOptions::new().key_padding_mask(&mask)).unwrap();
+    assert_eq!((read(&y), read(&weights)), (vec![0.0; 4], vec![0.0])); // the output's bias is 0 at first
 }
 
 /// More than a half type can count.

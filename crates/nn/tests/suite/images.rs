@@ -202,7 +202,7 @@ fn places() -> Result<Cases> {
 
 fn bags(mode: EmbeddingBagMode) -> Result<[Box<dyn Case>; 2]> {
     let rows = EmbeddingBag::new(7, 3)?.mode(mode);
-    let offsets = EmbeddingBag::new(7, 3)?.mode(mode).padding_idx(1);
+    let offsets = EmbeddingBag::new(7, 3)?.mode(mode).padding_idx(1)?;
     let rows = called(rows, |layer, x| layer.forward(x.int(0)));
     Ok([rows, called(offsets, |layer, x| layer.forward_offsets(x.int(0), x.int(1)))])
 }
@@ -361,4 +361,31 @@ fn halves_are_interpolated_as_f32() {
         |x: &Tensor| F::interpolate(x, Scale::Size(&[7, 7]), InterpolateOptions::mode(Mode::Bicubic)).unwrap();
     let expected = resized(&x.to_dtype(DType::F32).unwrap()).to_dtype(DType::F16).unwrap();
     assert_eq!(resized(&x).to_vec::<f32>().unwrap(), expected.to_vec::<f32>().unwrap());
+}
+
+/// The elements that the nearest neighbor takes of `0, 1, 2, ..`.
+fn nearest_of(size: usize, scale: Scale<'_>, mode: Mode) -> Vec<i64> {
+    let x = Tensor::arange(0.0, size as f64, 1.0).unwrap().reshape([1, 1, -1]).unwrap();
+    let taken = |x: &Tensor| F::interpolate(x, scale, InterpolateOptions::mode(mode)).unwrap().to_int().unwrap();
+    let indices = taken(&x).to_vec().unwrap();
+    match Device::cuda(0) {
+        Ok(gpu) => assert_eq!(taken(&x.to(&gpu).unwrap()).to_vec::<i64>().unwrap(), indices, "on a GPU"),
+        Err(missing) => eprintln!("SKIPPED: {missing}"),
+    }
+    indices
+}
+
+/// The indices are those of `F.interpolate` on the CPU and in `f32`, of PyTorch 2.15.
+#[test]
+fn the_nearest_neighbor_is_chosen_in_f32_as_in_pytorch() {
+    let nearest = |size, to, mode| nearest_of(size, Scale::Size(&[to]), mode);
+    assert_eq!(nearest(300, 224, Mode::Nearest)[168], 225);
+    assert_eq!(nearest(2, 98, Mode::Nearest)[48..51], [0, 1, 1]);
+    assert_eq!(nearest(41, 82, Mode::Nearest), (0..82).map(|out| out / 2).collect::<Vec<_>>());
+    assert_eq!([nearest(2, 49, Mode::NearestExact)[24], nearest(2, 103, Mode::NearestExact)[51]], [1, 1]);
+    let scaled = |size, factor, mode| nearest_of(size, Scale::Factor(&[factor]), mode);
+    assert_eq!([49, 98].map(|out| scaled(3, 49.0, Mode::Nearest)[out]), [1, 2]);
+    assert_eq!([41, 82].map(|out| scaled(3, 41.0, Mode::Nearest)[out]), [0, 1]);
+    assert_eq!(scaled(16, 1.3, Mode::NearestExact)[19], 15);
+    assert_eq!(scaled(16, 2.3, Mode::NearestExact)[34], 14);
 }

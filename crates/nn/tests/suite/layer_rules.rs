@@ -123,6 +123,27 @@ fn a_padding_vector_begins_as_zeros_and_gets_no_gradient() {
     assert_eq!(embedding.weight.grad().unwrap().to_vec::<f32>().unwrap(), expected);
 }
 
+/// PyTorch's `from_pretrained(v, padding_idx=0)` leaves the vectors as they are.
+#[test]
+fn the_padding_of_a_pretrained_embedding_keeps_its_vector() {
+    let vectors = Tensor::ones([3, 2]).unwrap();
+    let embedding = Embedding::from_pretrained(vectors.clone()).unwrap().padding_idx(0).unwrap();
+    assert_eq!(vectors.to_vec::<f32>().unwrap(), [1.0; 6]);
+    embedding.forward(&Tensor::new([0, 1]).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
+    assert_eq!(embedding.weight.grad().unwrap().to_vec::<f32>().unwrap(), [0.0, 0.0, 1.0, 1.0, 0.0, 0.0]);
+}
+
+/// As `nn.EmbeddingBag(3, 2, padding_idx=-1)`.
+#[test]
+fn the_padding_vector_of_a_new_embedding_bag_is_zeros() {
+    let bag = EmbeddingBag::new(3, 2).unwrap().padding_idx(-1).unwrap();
+    assert_eq!(bag.to_string(), "EmbeddingBag(3, 2, mode='mean', padding_idx=2)");
+    assert_eq!(bag.weight.select(0, 2).unwrap().to_vec::<f32>().unwrap(), [0.0; 2]);
+    assert!(bag.weight.select(0, 1).unwrap().to_vec::<f32>().unwrap().iter().all(|&x| x != 0.0));
+    let padding = EmbeddingBag::new(3, 2).unwrap().padding_idx(3).unwrap_err().to_string();
+    assert_eq!(padding, "EmbeddingBag: padding_idx is 3, but it must be an index into the 3 vectors");
+}
+
 #[test]
 fn losses_refuse_other_shapes_classes_and_settings_with_the_numbers() {
     let (x, y) = (zeros(&[2, 3]), Tensor::new([0, 3]).unwrap());

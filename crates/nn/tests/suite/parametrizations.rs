@@ -117,3 +117,17 @@ fn vectors_have_no_spectral_norm() {
     assert_eq!(error.to_string(), "spectral_norm: the weight is [3], but it must be of two dimensions or more");
     assert!(weight_norm(vector(), 1).is_err());
 }
+
+/// As with `dim=-1` and `dim=None` in PyTorch 2.15, whose `original0` has no dimensions.
+#[test]
+fn a_weight_norm_of_dimension_minus_one_has_one_length() {
+    let layer = Linear::new(3, 2).unwrap();
+    let before: Vec<f32> = layer.weight.to_vec().unwrap();
+    let length = before.iter().map(|x| x * x).sum::<f32>().sqrt();
+    let layer = weight_norm(layer, -1).unwrap();
+    let original0 = layer.state_dict().get("parametrizations.weight.original0").unwrap();
+    assert_eq!(original0.rank(), 0);
+    assert!((original0.item::<f32>().unwrap() - length).abs() < 1e-5);
+    let after: Vec<f32> = layer.weight().unwrap().to_vec().unwrap();
+    assert!(before.iter().zip(&after).all(|(before, after)| (before - after).abs() < 1e-6), "{before:?} {after:?}");
+}
