@@ -341,8 +341,11 @@ impl Drop for Launches {
             return host_function::run_or_defer(|| drop(deferred));
         }
         let stream = self.uses.home();
-        if self.keeps_memory && !self.are_ordered_before(stream) {
-            lock(&stream.cache).leak_all();
+        if self.keeps_memory {
+            let is_ordered = self.are_ordered_before(stream);
+            let mut cache = lock(&stream.cache);
+            // The stream may still wait for launches, whose work the blocks' next users must come after.
+            if is_ordered { cache.note_use(stream.submitted()) } else { cache.leak_all() }
         }
         stream.set_private(false);
     }

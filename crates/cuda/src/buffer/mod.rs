@@ -87,8 +87,10 @@ impl Stream {
             bytes => Some(pool::allocate(self.core(), bytes, element_size::<T>())?),
         };
         let (address, last_use) = block.as_ref().map_or((Address(0), 0), |block| (block.address, block.last_use));
+        let block_bytes = block.as_ref().map_or(0, |block| block.len_bytes);
         let (memory, uses) = (block.map(Memory::Whole), Uses::new(self.core().clone(), last_use));
         let allocation = Arc::new(Allocation::new(memory, address, uses));
+        self.core().list_reused(&allocation, block_bytes);
         Ok(DeviceBuffer { storage: Storage::Whole(allocation), len, elements: PhantomData })
     }
 
@@ -180,6 +182,10 @@ impl Allocation {
 
     pub(crate) fn uses(&self) -> &Uses {
         &self.uses
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.address
     }
 }
 

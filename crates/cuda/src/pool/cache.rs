@@ -59,6 +59,12 @@ impl BlockCache {
         self.live_by_holder.sub(block.holder, block.len_bytes as u64);
     }
 
+    /// Notes that work of the stream up to number `last_use` may use the free blocks.
+    pub(crate) fn note_use(&mut self, last_use: u64) {
+        let blocks = self.by_class.iter_mut().flatten().chain(&mut self.large);
+        blocks.for_each(|block| block.last_use = last_use);
+    }
+
     /// Removes all free blocks.
     pub(super) fn take_all(&mut self) -> Vec<PoolBlock> {
         self.idle_bytes = 0;

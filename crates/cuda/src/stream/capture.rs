@@ -13,7 +13,7 @@
 //! Work that touches host memory is refused, since the host memory would have to live as long as the graph.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     ptr,
     sync::{Arc, Weak},
     thread::{self, ThreadId},
@@ -22,7 +22,7 @@ use std::{
 use super::{Access, Handles, StreamCore, Unqueued, Writes};
 use crate::{
     buffer::Allocation,
-    driver::{self, Driver, GraphHandle, StreamHandle},
+    driver::{self, Address, Driver, GraphHandle, StreamHandle},
     error::{Error, Result},
     host_function,
     sync::{MutexGuard, Ordering, lock},
@@ -32,6 +32,8 @@ use crate::{
 pub(crate) struct Capture {
     thread: ThreadId,
     uses: HashMap<Identity, Use>,
+    /// The addresses of the buffers that the capture allocated and uses, including those that were dropped.
+    own: BTreeSet<Address>,
 }
 
 /// The address of an allocation's `Arc`. It stays unique while the allocation is listed, since a `Weak` keeps it too.
@@ -55,7 +57,7 @@ fn identity(allocation: &Arc<Allocation>) -> Identity {
 
 impl Capture {
     fn new() -> Self {
-        Self { thread: thread::current().id(), uses: HashMap::new() }
+        Self { thread: thread::current().id(), uses: HashMap::new(), own: BTreeSet::new() }
     }
 
     /// How many buffers its work uses.
@@ -70,13 +72,20 @@ impl Capture {
 
     /// Adds a part of a buffer that the capture allocated and uses.
     pub(crate) fn add_own(&mut self, part: &Arc<Allocation>) {
-        self.add(part, Writes(true), |part| Listed::Own(Arc::downgrade(part)));
+        self.add(part, Writes(true), true);
     }
 
-    fn add(&mut self, allocation: &Arc<Allocation>, writes: Writes, list: impl FnOnce(&Arc<Allocation>) -> Listed) {
+    fn add(&mut self, allocation: &Arc<Allocation>, writes: Writes, is_own: bool) {
         allocation.uses().note_captured(writes);
-        let new = || Use { allocation: list(allocation), writes: false };
+        let listed = || match is_own {
+            true => Listed::Own(Arc::downgrade(allocation)),
+            false => Listed::FromOutside(allocation.clone()),
+        };
+        let new = || Use { allocation: listed(), writes: false };
         self.uses.entry(identity(allocation)).or_insert_with(new).writes |= writes.0;
+        if is_own {
+            self.own.insert(allocation.address());
+        }
     }
 
     /// The allocations that its work uses and that still exist, sorted by address.
@@ -173,12 +182,22 @@ impl StreamCore {
         let capture = here.ok_or(Error::Capturing)?;
         for access in accesses {
             let Some(allocation) = access.allocation() else { unreachable!("every captured access has an allocation") };
-            let is_own = ptr::eq(&**allocation.uses().home(), self);
-            capture.add(allocation, access.writes(), |allocation| match is_own {
-                true => Listed::Own(Arc::downgrade(allocation)),
-                false => Listed::FromOutside(allocation.clone()),
-            });
+            capture.add(allocation, access.writes(), ptr::eq(&**allocation.uses().home(), self));
         }
         Ok(())
+    }
+
+    /// Lists a new buffer of `len_bytes` if it has memory that the capture's work uses through a buffer that was
+    /// dropped: each launch writes this memory, whatever else the work does with the new buffer.
+    pub(crate) fn list_reused(&self, allocation: &Arc<Allocation>, len_bytes: usize) {
+        if !self.is_capturing() {
+            return;
+        }
+        let mut capture = lock(&self.capture);
+        let Some(capture) = capture.as_mut().filter(|capture| capture.thread == thread::current().id()) else { return };
+        let start = allocation.address();
+        if capture.own.range(start..start.offset(len_bytes)).next().is_some() {
+            capture.add(allocation, Writes(true), true);
+        }
     }
 }

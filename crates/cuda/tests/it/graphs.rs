@@ -326,6 +326,52 @@ fn a_buffer_of_a_capture_that_is_still_there_is_written_at_each_launch() {
 }
 
 #[test]
+fn a_buffer_of_a_capture_with_memory_of_a_dropped_one_is_used_after_each_launch() {
+    on_every_device(|device| {
+        let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let (source, mut target) = (stream.zeros::<u32>(LEN).unwrap(), stream.zeros::<u32>(LEN).unwrap());
+        let mut kept = None;
+        let recording = device.capture(|stream| {
+            through_temporaries(stream, &source, &mut target)?;
+            kept = Some([stream.allocate::<u32>(LEN)?, stream.allocate(LEN)?]);
+            Ok(())
+        });
+        let (graph, mut kept) = (recording.unwrap().shared().unwrap(), kept.unwrap());
+        for round in 1..20 {
+            graph.launch(&stream).unwrap();
+            for buffer in &mut kept {
+                other.fill(&mut *buffer, round).unwrap();
+                assert_eq!(other.read(&*buffer).unwrap(), [round; LEN]);
+            }
+        }
+    });
+}
+
+#[test]
+fn memory_of_a_graph_that_was_dropped_is_used_after_its_launches() {
+    on_every_device(|device| {
+        let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+        let (source, mut target) = (stream.zeros::<u32>(LEN).unwrap(), stream.zeros::<u32>(LEN).unwrap());
+        for round in 1..20 {
+            let mut captured_on = None;
+            let recording = device.capture(|stream| {
+                captured_on = Some(stream.clone());
+                through_temporaries(stream, &source, &mut target)
+            });
+            let (graph, captured_on) = (recording.unwrap().shared().unwrap(), captured_on.unwrap());
+            graph.launch(&stream).unwrap();
+            drop(graph);
+            for _ in 0..2 {
+                let mut buffer = captured_on.allocate::<u32>(LEN).unwrap();
+                other.fill(&mut buffer, round).unwrap();
+                assert_eq!(other.read(&buffer).unwrap(), [round; LEN]);
+                std::mem::forget(buffer); // the next one gets other memory
+            }
+        }
+    });
+}
+
+#[test]
 fn a_graph_of_a_device_runs_on_its_streams_only() {
     let machine = Machine::new(pagelock_cuda::software::Config { devices: 2, ..Default::default() });
     let (device, other) = (machine.device(0).unwrap(), machine.device(1).unwrap());
