@@ -299,7 +299,8 @@ fn gradients_of_some_leaves_run_no_hook_of_others() -> Result {
 fn a_second_gradient_with_a_changed_index_is_an_error() -> Result {
     let (x, w, index) = (leaf(&[1.0, 2.0]), leaf(&[3.0, 4.0]), Tensor::new([1, 0])?);
     let z = (x.index_select(0, &index)? * &w)?.sum(..)?;
-    let first = autograd::grad(&[&z], &[&x], Backward { create_graph: true, ..Backward::default() })?.remove(0).unwrap();
+    let first =
+        autograd::grad(&[&z], &[&x], Backward { create_graph: true, ..Backward::default() })?.remove(0).unwrap();
     index.fill_(0)?;
     let again = autograd::grad(&[&(first * Tensor::new([10.0, 20.0])?)?.sum(..)?], &[&w], Backward::default());
     assert!(matches!(again, Err(Error::StaleSaved { .. })), "{again:?}");

@@ -237,6 +237,9 @@ fn a_half_has_the_gradients_precision_and_an_f32_master() -> Result<()> {
     refused(StepTensors { kept: of(x.kept[0].to_dtype(DType::F64)?), ..x.tensors(1, Some(x.half.clone()), None) });
     let [parameter, kept] = [&x.master, &x.kept[0]].map(|x| x.to_dtype(DType::F64).unwrap());
     refused(StepTensors { parameter, kept: of(kept), ..x.tensors(1, Some(x.half.clone()), None) });
+    let wide = x.in_f32()?;
+    let error = SGD.step([wide.tensors(1, Some(copy(&wide.master)?), None)], &Rate::new(0.1)).unwrap_err().to_string();
+    assert_eq!(error, "optimizer_step: the half-precision copy is float32; give one of float16 or bfloat16, or none");
     Ok(())
 }
 
@@ -251,6 +254,26 @@ fn a_clock_that_a_rule_cannot_read_and_tensors_that_it_does_not_keep_are_refused
     let clock = Tensor::of(DType::F64).ones(1)?;
     let error = ADAM.step([x.tensors(1, None, Some(&clock))], &Rate::new(0.1)).unwrap_err().to_string();
     assert!(error.starts_with("optimizer_step: this rule keeps tensors in the places [0, 1]; give one"), "{error}");
+    Ok(())
+}
+
+/// The second group keeps as many tensors as the first, but its rule needs one more.
+#[test]
+fn each_group_of_a_step_is_checked() -> Result<()> {
+    for device in devices() {
+        let (rate, clock) = (Rate::new(0.1), Tensor::on(&device).of(DType::F64).ones(1)?);
+        let (x, y) =
+            (Trained::new(&device, DType::BF16, &[3], 1)?.in_f32()?, Trained::new(&device, DType::BF16, &[3], 2)?);
+        let (y, before) = (y.in_f32()?, bits(&y.master));
+        let amsgrad = AdamRule { amsgrad: true, ..ADAM };
+        let groups =
+            [(&ADAM, x.tensors(2, None, Some(&clock)), &rate), (&amsgrad, y.tensors(2, None, Some(&clock)), &rate)];
+        let error = AdamRule::step_groups(groups).unwrap_err().to_string();
+        assert!(error.starts_with("optimizer_step: this rule keeps tensors in the places [0, 1, 2]"), "{error}");
+        assert_eq!(bits(&y.master), before);
+        // A rule without a clock does not read one, wherever it is.
+        SGD.step([x.tensors(1, None, Some(&Tensor::of(DType::F64).ones(1)?))], &rate)?;
+    }
     Ok(())
 }
 

@@ -106,7 +106,8 @@ fn failed_tests_are_counted_once_although_their_program_fails_too() {
 
 #[test]
 fn without_a_gpu_it_says_what_is_missing_and_runs_nothing() {
-    let (succeeded, last) = run_bundle(&[("cuda-it", "echo 'REQUIRE_GPU=1, but CUDA is not available: no driver'; exit 101")]);
+    let (succeeded, last) =
+        run_bundle(&[("cuda-it", "echo 'REQUIRE_GPU=1, but CUDA is not available: no driver'; exit 101")]);
 
     assert_eq!(last, "test-gpu: cannot run: CUDA is not available: no driver");
     assert!(!succeeded);

@@ -16,7 +16,7 @@ use pagelock_memory::{
     default_host,
 };
 
-use crate::tools::{Gate, CountedWaits};
+use crate::tools::{CountedWaits, Gate};
 
 #[test]
 fn reading_waits_for_writers_once_and_not_for_readers() {

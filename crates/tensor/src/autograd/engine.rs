@@ -189,13 +189,7 @@ impl Pending {
     }
 
     /// Passes the gradient of an input on, if its node is `needed`.
-    fn send(
-        &mut self,
-        function: &dyn GradFn,
-        needed: Option<&HashSet<u64>>,
-        input: usize,
-        grad: Raw,
-    ) -> Result<()> {
+    fn send(&mut self, function: &dyn GradFn, needed: Option<&HashSet<u64>>, input: usize, grad: Raw) -> Result<()> {
         match &function.edges()[input] {
             Some(next) if needed.is_none_or(|needed| needed.contains(&next.seq())) => {
                 self.arrive(next, sum_down(grad, next.shape())?)

@@ -51,7 +51,8 @@ pub(super) struct Draws {
 impl Draws {
     fn new(device: &CudaDevice, start: u64) -> Result<Self> {
         let location = Device::Cuda(device.clone());
-        let shift = FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &location, device)?;
+        // Not in memory of the capture, which the graph's work may write again before the numbers are drawn.
+        let shift = outside(|| FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &location, device))?;
         let seed = default_generator().seed();
         Ok(Self { shift: shift.share().typed(), seed, start, counters: 0 })
     }
@@ -82,6 +83,18 @@ pub(crate) fn stream_on(device: &CudaDevice) -> Option<Stream> {
     CURRENT.with_borrow(|current| {
         current.as_ref().filter(|current| current.device == *device).map(|current| current.stream.clone())
     })
+}
+
+/// Calls `f` as if this thread did not capture: its work is done at once, and what it allocates may outlive the graph.
+pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
+    struct Resume(bool);
+    impl Drop for Resume {
+        fn drop(&mut self) {
+            IS_CAPTURING.set(self.0);
+        }
+    }
+    let _resume = Resume(IS_CAPTURING.replace(false));
+    f()
 }
 
 /// The number of this thread's current capture, from 1; 0 without one.

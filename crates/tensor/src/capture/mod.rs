@@ -33,7 +33,7 @@ use pagelock_cuda::{Event, Graph, Shared, Stream};
 use pagelock_memory::ByteSize;
 
 use self::current::{Captured, Draws};
-pub(crate) use self::current::{note_write, number, refuse, stream_on, with_shift};
+pub(crate) use self::current::{note_write, number, outside, refuse, stream_on, with_shift};
 pub use self::tensors::Tensors;
 use crate::cuda::CudaDevice;
 use crate::device::Device;

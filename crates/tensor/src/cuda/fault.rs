@@ -62,7 +62,9 @@ impl CudaDevice {
         });
         let note = match note {
             Some(note) => note,
-            None => note.insert(self.new_note().map_err(|source| Error::cuda(indexed.op, source))?),
+            None => {
+                note.insert(capture::outside(|| self.new_note()).map_err(|source| Error::cuda(indexed.op, source))?)
+            }
         };
         let site = (site as u64 + 1).to_ne_bytes();
         launch([Argument::Write(note.view_mut()), Argument::Value(&site)])

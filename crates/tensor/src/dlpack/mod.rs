@@ -18,6 +18,7 @@ use std::ptr::NonNull;
 
 use self::given::{ForeignTensor, Location};
 use self::managed::Managed;
+use crate::capture;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::element::DType;
@@ -202,6 +203,7 @@ impl Dlpack {
     /// A copy on `device`, where the elements are.
     fn copied_on(&self, foreign: &ForeignTensor, device: &Device) -> Result<AnyTensor> {
         let Device::Cuda(cuda) = device else { return Err(refused("the device is not a CUDA device")) };
+        capture::refuse("a copy of another library's tensor")?;
         let layout = foreign.layout()?;
         // Elsewhere, any nonzero byte may mean true; here, only 1 does.
         let is_bool = foreign.dtype == DType::Bool;

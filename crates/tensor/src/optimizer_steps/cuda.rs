@@ -43,7 +43,8 @@ pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<
     settings.extend(of_each.into_iter().flatten());
     settings.extend(rule.into_iter().take(len));
     let kernel = Kernel { code: formula.code(), name, places };
-    kernel.launch(device, groups, &[Some(&lrs), first.clock.as_ref()], None, &settings)
+    let clock = first.clock.as_ref().filter(|_| formula.clock().0 > 0);
+    kernel.launch(device, groups, &[Some(&lrs), clock], None, &settings)
 }
 
 /// A kernel for several groups at once; blockIdx.y selects one.

@@ -130,9 +130,14 @@ fn check<G: Group>(group: &G) -> Result<()> {
         let of = if place < HALF { first } else { tensors[HALF].unwrap_or(first) };
         same_precision(OP, &[of.raw(), tensor.raw()])?;
     }
-    match tensors[HALF].filter(|half| half.dtype().computing() != first.dtype()) {
-        Some(half) => same_precision(OP, &[first.raw(), half.raw()]).map(drop),
-        None => Ok(()),
+    let Some(half) = tensors[HALF] else { return Ok(()) };
+    if half.dtype() == first.dtype() {
+        let fix = "give one of float16 or bfloat16, or none";
+        return Err(Error::Argument(format!("{OP}: the half-precision copy is {}; {fix}", half.dtype())));
+    }
+    match half.dtype().computing() == first.dtype() {
+        true => Ok(()),
+        false => same_precision(OP, &[first.raw(), half.raw()]).map(drop),
     }
 }
 

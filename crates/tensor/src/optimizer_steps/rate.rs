@@ -103,7 +103,7 @@ impl Rate {
         if let Some(copy) = on_devices.iter_mut().find(|(tensor, _)| tensor.device() == *device) {
             return sync(values, copy);
         }
-        let mut copy = (Tensor::on(device).of(DType::F64).zeros([values.len()])?, false);
+        let mut copy = (capture::outside(|| Tensor::on(device).of(DType::F64).zeros([values.len()]))?, false);
         let tensor = sync(values, &mut copy)?;
         on_devices.push(copy);
         Ok(tensor)
@@ -124,13 +124,14 @@ impl Rates {
     }
 }
 
-/// Copies the numbers to a device's tensor, unless that is current.
+/// Copies the numbers to a device's tensor, unless that is current. Not as a part of a captured step, which would copy
+/// the same numbers at each launch.
 fn sync(values: &[f64], (tensor, is_current): &mut (Tensor, bool)) -> Result<Tensor> {
     if !*is_current {
-        match tensor.device() {
-            Device::Cuda(device) => write(&device, tensor, values)?,
-            Device::Cpu => tensor.copy_(&Tensor::from_slice(values, values.len())?)?,
-        }
+        capture::outside(|| match tensor.device() {
+            Device::Cuda(device) => write(&device, tensor, values),
+            Device::Cpu => tensor.copy_(&Tensor::from_slice(values, values.len())?),
+        })?;
         *is_current = true;
     }
     Ok(tensor.clone())
@@ -143,9 +144,7 @@ const NUMBERS: usize = 8;
 
 /// Writes the numbers as arguments of a kernel, so that no host memory must stay alive until they are copied.
 fn write(device: &CudaDevice, tensor: &Tensor, values: &[f64]) -> Result<()> {
-    let storage = tensor.storage();
-    capture::note_write(storage);
-    let mut locked = storage.lock_mut();
+    let mut locked = tensor.storage().lock_mut();
     for (i, values) in values.chunks(NUMBERS).enumerate() {
         let mut settings = [0; 2 + NUMBERS];
         settings[..2].copy_from(&[(i * NUMBERS) as u64, values.len() as u64]);

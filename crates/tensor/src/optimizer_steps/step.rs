@@ -212,9 +212,9 @@ macro_rules! step_groups {
 pub(super) use step_groups;
 
 fn launch(groups: &[Option<Ruled<'_>>]) -> Result<()> {
-    let Some(Ruled { tensors: first, formula, .. }) = groups.iter().flatten().next() else { return Ok(()) };
+    let Some(Ruled { tensors: first, .. }) = groups.iter().flatten().next() else { return Ok(()) };
     let _running = profiler::op(OP);
-    first.check(formula.keeps(), formula.clock())?;
+    groups.iter().flatten().try_for_each(|group| group.tensors.check(group.formula.keeps(), group.formula.clock()))?;
     match first.parameter.device() {
         Device::Cuda(device) => cuda::step(&device, groups),
         Device::Cpu => groups.iter().flatten().try_for_each(|group| group.formula.on_cpu(&group.tensors, group.now()?)),

@@ -313,8 +313,10 @@ fn download_locked(buffers: &[&DeviceBuffer<u8>], cuda: &CudaDevice) -> Result<O
     let mut hosts = Vec::with_capacity(buffers.len());
     while hosts.len() < buffers.len() {
         let rest = &buffers[hosts.len()..];
-        let run = &rest[..1 + rest.windows(2).take_while(|pair| pair[0].is_followed_by(pair[1])).count()];
-        let start = |buffer: &DeviceBuffer<u8>| (buffer.address().0 - run[0].address().0) as usize;
+        let start = |buffer: &DeviceBuffer<u8>| (buffer.address().0 - rest[0].address().0) as usize;
+        let is_next =
+            |pair: &&[&DeviceBuffer<u8>]| pair[0].is_followed_by(pair[1]) && start(pair[1]).is_multiple_of(ALIGN);
+        let run = &rest[..1 + rest.windows(2).take_while(is_next).count()];
         let ranges: Vec<_> = match run {
             [only] => std::iter::once(0..only.len()).collect(),
             run => run.iter().map(|buffer| start(buffer)..start(buffer) + buffer.len()).collect(),

@@ -245,13 +245,29 @@ fn random_numbers_go_on_from_call_to_call() {
     let drawn = |x: &Tensor| -> Result<(Tensor, Tensor)> {
         Ok((x.dropout(0.5, default_generator())?, Tensor::on(&x.device()).rand([7])?))
     };
+    goes_on(&gpu, x, drawn);
+    // Each launch writes the memory of `a` and `b`, which is free when numbers are drawn.
+    goes_on(
+        &gpu,
+        || Tensor::ones([8]).unwrap().to(&gpu).unwrap(),
+        |x| {
+            let a = x.add_scalar(1.0)?;
+            let b = a.mul_scalar(2.0)?;
+            let c = a.mul(&b)?;
+            drop((a, b));
+            Ok((c.dropout(0.5, default_generator())?, c))
+        },
+    );
+}
+
+fn goes_on(gpu: &Device, x: impl Fn() -> Tensor, drawn: impl Fn(&Tensor) -> Result<(Tensor, Tensor)>) {
     let values = |(a, b): (Tensor, Tensor)| [a.to_vec::<f32>().unwrap(), b.to_vec::<f32>().unwrap()];
     manual_seed(5);
     let expected: Vec<_> = (0..8).map(|_| values(drawn(&x()).unwrap())).collect();
-    let mut step = CapturedStep::new(&gpu);
+    let mut step = CapturedStep::new(gpu);
     for seed in [5, 6, 5] {
         manual_seed(seed);
-        let found: Vec<_> = (0..8).map(|_| values(step.run(x(), drawn).unwrap())).collect();
+        let found: Vec<_> = (0..8).map(|_| values(step.run(x(), &drawn).unwrap())).collect();
         assert_eq!(found == expected, seed == 5);
     }
 }

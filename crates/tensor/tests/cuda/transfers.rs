@@ -3,7 +3,7 @@
 use pagelock_cuda::software::{Config, Execution};
 use pagelock_tensor::{Bool, CopyStream, DType, Device, Float, Int, Result, Tensor};
 
-use crate::common::{FLOATS, INTS, Values, all_devices, ones, software};
+use crate::common::{FLOATS, INTS, Values, all_devices, gpu, ones, software};
 
 #[test]
 fn a_tensor_comes_back_as_it_went() {
@@ -217,4 +217,16 @@ fn what_a_copy_stream_brings_is_there_for_the_next_operation() {
             assert!(there.to_vec::<f32>().unwrap().iter().all(|&element| element == round as f32), "round {round}");
         }
     }
+}
+
+/// The gradients of weight and bias are parts of one buffer, the second at byte 60.
+#[test]
+fn neighboring_parts_of_a_buffer_come_down_wherever_they_begin() {
+    let Some(gpu) = gpu() else { return };
+    let [x, weight, bias] = [&[2, 5][..], &[3, 5], &[3]]
+        .map(|shape| Tensor::ones(shape).unwrap().to(&gpu).unwrap().set_requires_grad(true));
+    x.linear(&weight, Some(&bias)).unwrap().sum(..).unwrap().backward().unwrap();
+    let there = Tensor::all_to(&[weight.grad().unwrap(), bias.grad().unwrap()], &Device::Cpu).unwrap();
+    assert_eq!(there[0].to_vec::<f32>().unwrap(), [2.0; 15]);
+    assert_eq!(there[1].to_vec::<f32>().unwrap(), [2.0; 3]);
 }

@@ -245,7 +245,8 @@ pub(super) fn weight_grad(
     let grid = [1, conv.row_blocks() * tap_blocks, d.in_channels];
     let tiles = grid[1] * grid[2];
     if grid[1] > MAX_BLOCKS || grid[2] > MAX_BLOCKS {
-        let (blocks, limit) = (format!("{} × {} blocks", grid[1], grid[2]), format!("at most {MAX_BLOCKS} each; use the CPU"));
+        let (blocks, limit) =
+            (format!("{} × {} blocks", grid[1], grid[2]), format!("at most {MAX_BLOCKS} each; use the CPU"));
         return Err(Error::bad_argument(op, "the weight", blocks, limit));
     }
     let has_clusters = device.cuda().properties().compute_capability >= (9, 0);

@@ -62,10 +62,14 @@ pub(super) type TileShape = [usize; 2];
 /// The shapes that are compiled, for machines with 32 registers and with 16. They are few, since each takes long to
 /// compile: rows are counted through all images, so two rows of seven columns serve instead of one of fourteen.
 macro_rules! large_shapes {
-    ($with:ident) => { $with!([2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1]) };
+    ($with:ident) => {
+        $with!([2, 7], [2, 6], [2, 5], [2, 4], [4, 4], [4, 3], [4, 2], [4, 1])
+    };
 }
 macro_rules! small_shapes {
-    ($with:ident) => { $with!([1, 5], [2, 3], [2, 2], [2, 1], [1, 1]) };
+    ($with:ident) => {
+        $with!([1, 5], [2, 3], [2, 2], [2, 1], [1, 1])
+    };
 }
 macro_rules! array {
     ($($shape:expr),*) => { [$($shape),*] };
@@ -118,11 +122,7 @@ impl<R: Lanes> Sums<'_, R> {
                 }
             };
         }
-        if Registers::<S>::ARE_MANY {
-            large_shapes!(run)
-        } else {
-            small_shapes!(run)
-        }
+        if Registers::<S>::ARE_MANY { large_shapes!(run) } else { small_shapes!(run) }
     }
 }
 
