@@ -101,16 +101,15 @@ fn a_batch_of_another_shape_is_not_counted() {
 }
 
 #[test]
-fn a_refused_batch_of_instances_is_not_counted_and_moves_no_statistics() {
+fn a_refused_batch_of_instances_moves_no_statistics() {
     alone(|| {
         let tracked = || InstanceNorm1d::new(3).affine().unwrap().track_running_stats().unwrap();
         let (layer, undisturbed) = (tracked(), tracked());
         let x = batch([6, 4]).reshape([2, 3, 4]).unwrap();
-        for batches in 1..3 {
+        for _ in 0..2 {
             refusals_change_nothing(|| state(&layer), || layer.forward(&x).is_ok());
             undisturbed.forward(&x).unwrap();
             assert_eq!(state(&layer), state(&undisturbed));
-            assert_eq!(state(&layer).1, [batches]);
         }
     });
 }

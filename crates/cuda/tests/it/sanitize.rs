@@ -95,8 +95,8 @@ fn the_text_says_what_happened_where_and_what_to_do() {
     let text: String = text.chars().filter(|character| !character.is_ascii_digit()).collect();
     assert_eq!(
         text,
-        "race: the source of the copy at FILE:: was changed while the device read it (bytes .. of ); FILE:: was the \
-         last access before the copy; wait for the copy's ticket, event or scope before its source is changed"
+        "race: the source of the copy at FILE:: was changed while the device read it (bytes .. of ); the last \
+         access before the copy was at FILE::; wait for the copy's ticket, event or scope before its source is changed"
     );
 }
 
