@@ -275,7 +275,9 @@ pub fn prelu(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
         return Err(wrong_shape("prelu", "the weight", weight.shape(), &expected));
     }
     let weight = if weight.len() == 1 { weight.reshape(())? } else { along_channels(weight, x.rank())? };
-    x.where_cond(&x.gt_scalar(0.0)?, &x.mul(&weight)?)
+    let is_positive = x.gt_scalar(0.0)?;
+    // Without the positive ones, of which an infinite one would give the weight a gradient of NaN.
+    x.where_cond(&is_positive, &x.masked_fill(&is_positive, 0.0)?.mul(&weight)?)
 }
 
 /// The first half of dimension `dim` times the sigmoid of the second.

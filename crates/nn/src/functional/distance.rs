@@ -83,7 +83,14 @@ pub fn pdist(x: &Tensor, p: f64) -> Result<Tensor> {
 /// The shapes do not broadcast, or there is no such dimension.
 pub fn cosine_similarity(x1: &Tensor, x2: &Tensor, dim: isize, eps: f64) -> Result<Tensor> {
     let unit = |x: &Tensor| x.div(&raised(&norm(x, 2.0, dim)?, eps)?);
-    computed(x1, |x1| unit(x1)?.mul(&unit(x2)?)?.sum(dim))
+    computed(x1, |x1| {
+        if x1.rank() == x2.rank() && x1.size(dim)? == x2.size(dim)? {
+            return unit(x1)?.mul(&unit(x2)?)?.sum(dim);
+        }
+        // A vector of one element is one of many equal ones: the norms are those after broadcasting.
+        let shape = *no_grad(|| x1.add(x2))?.shape();
+        unit(&x1.expand(shape)?)?.mul(&unit(&x2.expand(shape)?)?)?.sum(dim)
+    })
 }
 
 /// `max(x, min)`, with the gradient of `x` also where `x` is below `min`.

@@ -54,6 +54,11 @@ impl InterpolationMode {
         }
     }
 
+    /// Whether the factor matters where it leaves a size unchanged.
+    fn uses_scale(self) -> bool {
+        !matches!(self, Self::Linear | Self::Bilinear | Self::Trilinear)
+    }
+
     /// The number of dimensions that the mode requires, if it requires one.
     fn dims(self) -> Option<usize> {
         match self {
@@ -153,7 +158,9 @@ pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) ->
     let resize = |x: &Tensor| {
         sizes.iter().enumerate().try_fold(x.clone(), |x, (axis, &to)| {
             let (from, scale) = (space[axis], axis_scale(axis));
-            if from == to && scale == 1.0 {
+            // As in PyTorch, linear and smoothed modes ignore the factor where the size stays.
+            let ignores_scale = options.antialias || !options.mode.uses_scale();
+            if from == to && (scale == 1.0 || ignores_scale) {
                 return Ok(x);
             }
             resize_dim(&x, axis + 2, &Taps::new(options, [from, to], scale))

@@ -494,8 +494,9 @@ fn lp_pool(op: &str, x: &Tensor, norm_type: f64, averages: &Averages<'_>) -> Res
     if !(norm_type > 0.0 && norm_type.is_finite()) {
         return Err(wrong_argument(op, "norm_type", norm_type, "above 0"));
     }
-    let means = avg_pool(op, &x.pow(norm_type)?, averages)?;
-    means.mul_scalar(averages.windows.elements())?.pow(1.0 / norm_type)
+    let sums = avg_pool(op, &x.pow(norm_type)?, averages)?.mul_scalar(averages.windows.elements())?;
+    let is_zero = sums.eq_scalar(0.0)?; // the root has no gradient there, and PyTorch's is 0
+    sums.masked_fill(&is_zero, 1.0)?.pow(1.0 / norm_type)?.masked_fill(&is_zero, 0.0)
 }
 
 fn max_unpool(op: &str, x: &Tensor, indices: &Tensor<Int>, size: &[usize]) -> Result<Tensor> {

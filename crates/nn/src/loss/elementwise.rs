@@ -221,7 +221,7 @@ fn stirling(n: &Tensor) -> Result<Tensor> {
 /// - result: one number, or that shape with [`Reduction::None`]
 ///
 /// By default the result is the mean over all elements. The divergence itself is [`batchmean`](Self::batchmean). Where
-/// a target is 0 or negative, `target · log(target)` counts as 0; for a negative one PyTorch's loss is NaN.
+/// a target is 0, `target · log(target)` counts as 0.
 ///
 /// # Examples
 /// ```
@@ -278,7 +278,7 @@ impl KLDivLoss {
             target.exp()?.mul(&target.sub(input)?)?
         } else {
             // 0 · log(0) is 0.
-            let safe = target.where_cond(&target.gt_scalar(0.0)?, &constant(target, 1.0)?)?;
+            let safe = target.masked_fill(&target.eq_scalar(0.0)?, 1.0)?;
             target.mul(&safe.log()?)?.sub(&target.mul(input)?)?
         };
         let batch = input.dims().first().copied().unwrap_or(1);

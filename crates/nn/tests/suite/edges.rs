@@ -265,3 +265,25 @@ fn what_does_not_fit_is_refused_by_name() {
     assert!(F::fractional_max_pool2d(&zeros(&[1, 2, 2]), [3, 3], [1, 1], &generator).is_err());
     assert_eq!(generator.state(), before, "a refused call draws nothing");
 }
+
+/// The numbers are those of PyTorch 2.15.
+#[test]
+fn functions_at_edges_are_those_of_pytorch() -> Result<()> {
+    let cosine = F::cosine_similarity(&Tensor::new([0.0, 2.0, 0.0])?, &Tensor::new([2.0])?, 0, 1e-8)?;
+    assert!((cosine.item::<f64>()? - 3_f64.sqrt().recip()).abs() < 1e-6, "{cosine}");
+
+    for p in [1.0, 2.0, 3.0] {
+        let x = Tensor::new([[[0.0, 0.0, 1.0, 2.0]]])?.set_requires_grad(true);
+        F::lp_pool1d(&x, p, [2], None, false)?.sum(..)?.backward()?;
+        assert_eq!(read(&x.grad().unwrap())[..2], [0.0; 2], "p = {p}");
+    }
+
+    let x = Tensor::new([[[1.0, 2.0, 4.0, 8.0]]])?;
+    let options = F::InterpolateOptions::mode(F::InterpolationMode::Linear);
+    assert_eq!(read(&F::interpolate(&x, F::Scale::Factor(&[1.2]), options)?), [1.0, 2.0, 4.0, 8.0]);
+
+    let weight = Tensor::new([0.25])?.set_requires_grad(true);
+    F::prelu(&Tensor::new([[f32::INFINITY, -1.0]])?, &weight)?.sum(..)?.backward()?;
+    assert_eq!(read(&weight.grad().unwrap()), [-1.0]);
+    Ok(())
+}
