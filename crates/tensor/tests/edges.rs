@@ -232,3 +232,52 @@ fn an_infinite_bound_of_clamp_has_a_gradient_of_zero_and_a_missing_one_has_not()
     assert_eq!(gradient(&|x| x.clamp_max(infinity))?, [1.0, 1.0, 1.0, 1.0, 0.0]);
     Ok(())
 }
+
+/// The numbers are those of PyTorch 2.15.
+#[test]
+fn gradients_at_edges_are_those_of_pytorch() -> Result<()> {
+    let leaf = |values: &[f64]| Tensor::from_slice(values, values.len()).map(|x| x.set_requires_grad(true));
+    let nothing = Tensor::zeros([3, 0])?.set_requires_grad(true);
+    nothing.var(1)?.sum(..)?.backward()?;
+    assert_eq!(nothing.grad().unwrap().dims(), [3, 0]);
+
+    let x = leaf(&[1.0, 3.0])?;
+    x.var_correction(0, 3.0)?.backward()?;
+    assert_eq!(floats(&x.grad().unwrap())?, [2.0, -2.0]);
+
+    let (y, x) = (leaf(&[0.0, -0.0])?, leaf(&[0.0, 0.0])?);
+    y.atan2(&x)?.sum(..)?.backward()?;
+    assert_eq!([floats(&y.grad().unwrap())?, floats(&x.grad().unwrap())?], [[0.0; 2]; 2]);
+
+    let nan = f64::NAN;
+    let gradient = Tensor::of(DType::F64).new([1.0, 2.0, 3.0, 4.0])?;
+    for f in [Tensor::fmax, Tensor::fmin] {
+        let (a, b) = (leaf(&[nan, -2.0, nan, 1.0])?, leaf(&[-2.0, nan, nan, 1.0])?);
+        f(&a, &b)?.mul(&gradient)?.sum(..)?.backward()?;
+        let found = [floats(&a.grad().unwrap())?, floats(&b.grad().unwrap())?];
+        assert_eq!(found, [[0.0, 2.0, 3.0, 2.0], [1.0, 0.0, 0.0, 2.0]]);
+    }
+    Ok(())
+}
+
+/// The shapes are those of PyTorch 2.15.
+#[test]
+fn shapes_at_edges_are_those_of_pytorch() -> Result<()> {
+    assert_eq!(Tensor::new([[1.0, 2.0, 4.0]])?.cov(1.0)?.rank(), 0);
+    assert_eq!(Tensor::new([[1.0, 2.0, 4.0]])?.corrcoef()?.rank(), 0);
+    assert_eq!(Tensor::zeros([2])?.unfold(0, 0, 3)?.dims(), [1, 0]);
+    let chunks = Tensor::zeros([1, 0])?.chunk(3, -1)?;
+    assert_eq!(chunks.iter().map(Tensor::dims).collect::<Vec<_>>(), [[1, 0]; 3]);
+    Ok(())
+}
+
+#[test]
+fn nan_in_a_sorted_sequence_is_behind_all_numbers() -> Result<()> {
+    let nan = f32::NAN;
+    assert_eq!(Tensor::new([0.0])?.isin(&Tensor::new([nan, nan, nan, 0.0])?)?.to_vec::<bool>()?, [true]);
+    let sorted = Tensor::new([-2.0, -1.0, 1.0, 2.0, nan, nan, nan])?;
+    for (right, expected) in [(false, [3, 7]), (true, [4, 7])] {
+        assert_eq!(sorted.searchsorted(&Tensor::new([2.0, nan])?, right)?.to_vec::<i64>()?, expected);
+    }
+    Ok(())
+}

@@ -49,10 +49,11 @@ per_type! { Remainder[2]: Num }
 per_type! { FloorDivide[2]: Num }
 per_type! { PowTensor[2]: Real }
 
-/// `grad / (y² + x²)`
+/// `grad / (y² + x²)`; 0 where both are 0, as in PyTorch.
 fn over_squares(grad: &Tensor, saved: &Saved<'_, 2>) -> Result<Tensor> {
     let (y, x) = (saved.input(0), saved.input(1));
-    grad.mul(&y.mul(y)?.add(&x.mul(x)?)?.reciprocal()?)
+    let squares = y.mul(y)?.add(&x.mul(x)?)?;
+    grad.mul(&squares.masked_fill(&squares.eq_scalar(0.0)?, f64::INFINITY)?.reciprocal()?)
 }
 
 /// `grad · y · x^(y − 1)`, and 0 for an exponent of 0.

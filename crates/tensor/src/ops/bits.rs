@@ -129,16 +129,28 @@ impl Tensor<Int> {
     }
 }
 
-// As in PyTorch, the gradients are those of `maximum` and `minimum`: half to each where both are equal, all to both
-// where one is NaN.
+// As in PyTorch, half of the gradient goes to each where both are equal. Where one is NaN, all of it goes to the other;
+// where both are, to the first.
 binary! { Fmax: Real, "fmax", Inputs, |a, b| if a >= b || b.is_nan() { a } else { b }, "a >= b || is_nan(b) ? a : b", |saved, grad| [
-    apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
-    apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
+    of_first(&apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)])?, saved),
+    of_second(&apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)])?, saved),
 ] }
 binary! { Fmin: Real, "fmin", Inputs, |a, b| if a <= b || b.is_nan() { a } else { b }, "a <= b || is_nan(b) ? a : b", |saved, grad| [
-    apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)]),
-    apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)]),
+    of_first(&apply(ShareOfLarger, [grad, saved.input(1), saved.input(0)])?, saved),
+    of_second(&apply(ShareOfLarger, [grad, saved.input(0), saved.input(1)])?, saved),
 ] }
+
+/// The share of the first input of `fmax` or `fmin`: 0 where it alone is NaN.
+fn of_first(share: &Tensor, saved: &Saved<'_, 2>) -> Result<Tensor> {
+    let is_alone = saved.input(0).isnan()?.logical_and(&saved.input(1).isnan()?.logical_not()?)?;
+    share.masked_fill(&is_alone, 0.0)
+}
+
+/// The share of the second: 0 where it is NaN.
+fn of_second(share: &Tensor, saved: &Saved<'_, 2>) -> Result<Tensor> {
+    share.masked_fill(&saved.input(1).isnan()?, 0.0)
+}
+
 binary! { Copysign: Real, "copysign", Inputs, map2_by_bits(|a, b| a & 0x7fff | b & 0x8000): |a, b| a.with_sign_of(b), "copysign(a, b)", |saved, grad| [
     apply(CopysignGrad, [grad, saved.input(0), saved.input(1)]),
     grad.zeros_like(),

@@ -102,7 +102,7 @@ impl Tensor {
         let n = x.size(1)? as f64;
         let centered = x.sub(&x.mean_keepdim(1)?)?;
         let cov = no_autocast(|| centered.matmul(&centered.t()?))?.div_scalar((n - correction).max(0.0))?;
-        if self.rank() == 2 { Ok(cov) } else { cov.reshape(()) }
+        if cov.len() == 1 { cov.reshape(()) } else { Ok(cov) }
     }
 
     /// The correlations of the rows: [`cov`](Tensor::cov) divided by both standard deviations, clamped to [−1, 1].

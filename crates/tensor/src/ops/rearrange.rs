@@ -357,7 +357,7 @@ fn unfold(x: &Raw, dim: isize, size: usize, step: usize) -> Result<Raw> {
         let expected = format!("it must be at most {len}, the size of dimension {dim} of {}", x.shape());
         return Err(Error::bad_argument("unfold", "size", size, expected));
     }
-    let step = step.min(len.max(1)); // a longer step leaves one window, too
+    let step = step.min(len + 1); // a longer step leaves one window, too
     view_raw(Unfold { dim, size, step }, x)
 }
 

@@ -237,9 +237,9 @@ impl<R: Real> CpuKernel<R, 1> for Mean {
 struct Variance(Reduced, f64);
 
 impl Variance {
-    /// n − correction, but not below 0.
+    /// n − correction. The variance takes 0 for a negative number; the gradient does not, as in PyTorch.
     fn freedom(&self, x: &[usize]) -> f64 {
-        Shape::new(x).map_or(0.0, |x| self.0.count(&x) as f64 - self.1).max(0.0)
+        Shape::new(x).map_or(0.0, |x| self.0.count(&x) as f64 - self.1)
     }
 }
 
@@ -271,6 +271,9 @@ impl Derivative<1> for Variance {
 
     /// 2 / (n − correction) · g · (x − mean), as PyTorch has it, in the computing type.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
+        if saved.input(0).is_empty() {
+            return Ok([Some(saved.input(0).zeros_like()?)]); // where nothing was reduced, `grad` has elements
+        }
         if !is_grad_enabled() && saved.input(0).device().is_cpu() {
             let (x, factor) = (saved.input(0), 2.0 / self.freedom(saved.input(0).shape()));
             let grad = self.0.expand_to_input(&grad.to_dtype(x.dtype())?, x.shape())?;
@@ -314,7 +317,7 @@ impl<R: Real> CpuKernel<R, 1> for Variance {
             });
             return computed.map_err(Error::scratch("var"));
         }
-        let freedom = self.freedom(x.shape);
+        let freedom = self.freedom(x.shape).max(0.0);
         let is_half = matches!(out, StoredMut::Halves(..));
         let finish = |all: Moments| {
             let variance = all.squares / freedom;

@@ -41,7 +41,11 @@ impl<K: Kind> Tensor<K> {
         if chunks == 0 {
             return Err(Error::bad_argument("chunk", "chunks", 0, "it must be at least 1"));
         }
-        typed(split(self.raw(), "chunk", size.div_ceil(chunks).max(1), dim)?)
+        if size == 0 {
+            let _list = room_for_list("chunk", chunks)?;
+            return Ok(vec![self.clone(); chunks]);
+        }
+        typed(split(self.raw(), "chunk", size.div_ceil(chunks), dim)?)
     }
 
     /// A view of every entry of a dimension, without that dimension.
