@@ -361,11 +361,9 @@ fn memory_of_a_graph_that_was_dropped_is_used_after_its_launches() {
             let (graph, captured_on) = (recording.unwrap().shared().unwrap(), captured_on.unwrap());
             graph.launch(&stream).unwrap();
             drop(graph);
-            for _ in 0..2 {
-                let mut buffer = captured_on.allocate::<u32>(LEN).unwrap();
+            for mut buffer in [0; 2].map(|_| captured_on.allocate::<u32>(LEN).unwrap()) {
                 other.fill(&mut buffer, round).unwrap();
                 assert_eq!(other.read(&buffer).unwrap(), [round; LEN]);
-                std::mem::forget(buffer); // the next one gets other memory
             }
         }
     });
