@@ -14,8 +14,7 @@ use crate::layout::Layout;
 use crate::op::{
     CpuKernel, Derivative, Op, PerType, Precision, Saves, apply, apply_raw, on_cpu, on_cuda, per_type, run_unrecorded,
 };
-use crate::ops::arg_extreme::ArgExtreme;
-use crate::ops::{Channels, cast};
+use crate::ops::{Channels, arg_extreme::ArgExtreme, cast};
 use crate::scratch;
 use crate::shape::{Axes, AxisSet, Shape};
 use crate::tensor::{Raw, Tensor, by_real};
@@ -237,7 +236,7 @@ impl<R: Real> CpuKernel<R, 1> for Mean {
 struct Variance(Reduced, f64);
 
 impl Variance {
-    /// n − correction. The variance takes 0 for a negative number; the gradient does not, as in PyTorch.
+    /// n − correction. A negative one counts as 0 in the variance, but not in the gradient, as in PyTorch.
     fn freedom(&self, x: &[usize]) -> f64 {
         Shape::new(x).map_or(0.0, |x| self.0.count(&x) as f64 - self.1)
     }
@@ -271,17 +270,18 @@ impl Derivative<1> for Variance {
 
     /// 2 / (n − correction) · g · (x − mean), as PyTorch has it, in the computing type.
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        if saved.input(0).is_empty() {
-            return Ok([Some(saved.input(0).zeros_like()?)]); // where nothing was reduced, `grad` has elements
+        let x = saved.input(0);
+        if x.is_empty() {
+            return Ok([Some(x.zeros_like()?)]); // where nothing was reduced, `grad` has elements
         }
-        if !is_grad_enabled() && saved.input(0).device().is_cpu() {
-            let (x, factor) = (saved.input(0), 2.0 / self.freedom(saved.input(0).shape()));
+        let factor = 2.0 / self.freedom(x.shape());
+        if !is_grad_enabled() && x.device().is_cpu() {
             let grad = self.0.expand_to_input(&grad.to_dtype(x.dtype())?, x.shape())?;
             return Ok([Some(variance_grad([x.raw(), grad.raw()], self.0, factor)?.typed())]);
         }
-        let x = saved.input(0).widened()?;
+        let x = x.widened()?;
         let mean: Tensor = mean(x.raw(), Reduced { keepdim: true, ..self.0 })?.typed();
-        let grad = self.0.expand_to_input(&grad.widened()?.mul_scalar(2.0 / self.freedom(x.shape()))?, x.shape())?;
+        let grad = self.0.expand_to_input(&grad.widened()?.mul_scalar(factor)?, x.shape())?;
         if let (false, Device::Cuda(device)) = (is_grad_enabled(), x.device()) {
             static GRADIENT: Formula = Formula {
                 name: "var's gradient",
@@ -349,9 +349,8 @@ fn variance_grad_of_reals<R: Real>(
     let kept = shape.reduced(reduced.axes, true);
     let grad = CpuView { data: grad.data, shape: &kept, strides: grad.strides };
     let layout = Layout::contiguous(kept).expand("var", &shape)?;
-    let n = kept.elements();
-    let computed = scratch::with(2 * n, |buffer: &mut [R]| {
-        let (means, factors) = buffer.split_at_mut(n);
+    let computed = scratch::with(2 * kept.elements(), |buffer: &mut [R]| {
+        let (means, factors) = buffer.split_at_mut(kept.elements());
         cpu::mean(x, reduced.axes.mask(), reduced.count(&shape) as f64, (&mut *means).into());
         cpu::map1(
             grad,

@@ -218,7 +218,7 @@ impl WeightGrad {
         [8, 4, 2, 1].into_iter().find_map(|images| {
             WeightGrad::all(geometry, size, images).min_by_key(|plan| {
                 let time = plan.loads() * plan.tiles().div_ceil(TILES); // about
-                (geometry.rows % plan.block_rows != 0, time, plan.block_channels)
+                (!geometry.rows.is_multiple_of(plan.block_rows), time, plan.block_channels)
             })
         })
     }

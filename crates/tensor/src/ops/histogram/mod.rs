@@ -6,7 +6,7 @@ use crate::cpu::{Key, PIECE, Stored, vectorized};
 use crate::device::Device;
 use crate::element::{DType, Real};
 use crate::error::{Error, Result};
-use crate::inlined::{Slice, zip};
+use crate::inlined::{Array, Slice, zip};
 use crate::kind::{Float, Int};
 use crate::op::on_cpu;
 use crate::parallel::for_each_chunk_mut;
@@ -27,7 +27,7 @@ fn each_piece<R: Real<Kind = Float>>(x: &Tensor, mut visit: impl FnMut(&[R])) ->
 /// elements outside. As in PyTorch, an element's bin is computed in `R`, where it may be another than in `f64`.
 fn count_bins<R: Real<Kind = Float>>(x: &Tensor, [min, max]: [f64; 2], counts: &mut [i64]) -> Result<()> {
     let bins = counts.len() - 1;
-    let [min, max, n] = [min, max, bins as f64].map(R::from_f64);
+    let [min, max, n] = [min, max, bins as f64].mapped(R::from_f64);
     let mut counters = [0; PIECE];
     each_piece(x, |numbers: &[R]| {
         for numbers in numbers.chunks(PIECE) {
