@@ -53,9 +53,9 @@ fn of_pairs() -> Vec<Operation> {
         operation.large(large_pairs)
     };
     let edges = |_| {
-        let left = [1.0, f64::NAN, 2.0, f64::INFINITY, 3.0, 3.0];
-        let right = [2.0, 1.0, f64::NAN, 1.0, f64::NEG_INFINITY, 3.0];
-        vec![sample([values([6], left), values([6], right)])]
+        let left = [1.0, f64::NAN, 2.0, f64::INFINITY, 3.0, 3.0, f64::NAN];
+        let right = [2.0, 1.0, f64::NAN, 1.0, f64::NEG_INFINITY, 3.0, f64::NAN];
+        vec![sample([values([7], left), values([7], right)])]
     };
     let finite =
         |_| vec![sample([values([4], [1.0, -2.0, 0.5, 3.0]), values([4], [1.0, 2.0, f64::NEG_INFINITY, 8.0])])];

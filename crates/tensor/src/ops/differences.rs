@@ -81,8 +81,8 @@ impl Tensor {
         Ok(areas)
     }
 
-    /// The covariances of the rows, which are variables with an observation in each column; for a vector, its
-    /// variance. The denominator is n − `correction`, but at least 0; PyTorch's default is 1.
+    /// The covariances of the rows, which are variables with an observation in each column; for a vector or a single
+    /// row, its variance, `[]`. The denominator is n − `correction`, but at least 0; PyTorch's default is 1.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;

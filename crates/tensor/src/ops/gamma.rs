@@ -35,7 +35,7 @@ impl Tensor {
         self.polygamma(0)
     }
 
-    /// The `n`th derivative of [`digamma`](Tensor::digamma); for 0, `digamma` itself.
+    /// The `n`th derivative of [`digamma`](Tensor::digamma); for 0, `digamma` itself. For `n` above 1, NaN below 0.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;

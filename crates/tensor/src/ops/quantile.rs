@@ -180,11 +180,11 @@ const SEARCHES: usize = 2048;
 /// Values that are searched together, so that the loads of one overlap with the comparisons of others.
 const VALUES_AT_ONCE: usize = 8;
 
-/// The number of elements before each value. All elements are before NaN, and elements that are NaN are behind all
-/// numbers.
+/// The number of elements before each value. All elements are before NaN. Unless `right` is set, elements that are NaN are
+/// behind all numbers; PyTorch, too, takes them as any element if it is.
 fn count_before<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]) {
     match right {
-        true => search(sorted, values, |element, value| !(element <= value || value.is_nan()), out),
+        true => search(sorted, values, |element, value| element > value, out),
         false => search(sorted, values, |element, value| !(element < value || value.is_nan()), out),
     }
 }

@@ -7,10 +7,10 @@ extern "C" __global__ void search(i64* y, const T* sorted, const T* x, u64 n, u6
     if (i >= total) return;
     sorted += i / m * step;
     R value = real(x[i]);
-    // All elements are before NaN, and elements that are NaN are behind all numbers.
+    // All elements are before NaN. Without RIGHT, elements that are NaN are behind all numbers.
     auto is_behind = [&](u64 k) {
         R element = real(sorted[k]);
-        return value == value && !(RIGHT ? element <= value : element < value);
+        return RIGHT ? element > value : value == value && !(element < value);
     };
     u64 place = 0, rest = n;
     while (rest > 1) {
