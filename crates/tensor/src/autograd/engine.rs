@@ -108,6 +108,10 @@ fn leading_to(targets: &[NodeRef], roots: &[(NodeRef, Raw)]) -> HashSet<u64> {
     needed
 }
 
+fn is_needed(node: &NodeRef, needed: Option<&HashSet<u64>>) -> bool {
+    needed.is_none_or(|needed| needed.contains(&node.seq()))
+}
+
 /// Propagates the gradients that `begin` adds, to all nodes or to those with the `needed` numbers, and calls `visit`
 /// with each node's complete gradient.
 fn propagate(
@@ -123,8 +127,7 @@ fn propagate(
             let grad = if node.is_watched() { node.through_hooks(node.converted(grad)?)? } else { grad };
             visit(&node, &grad);
             let function = node.function();
-            let is_needed = |input: &NodeRef| needed.is_none_or(|needed| needed.contains(&input.seq()));
-            if !function.edges().iter().flatten().any(is_needed) {
+            if !function.edges().iter().flatten().any(|input| is_needed(input, needed)) {
                 continue; // a leaf, or a target that leads to no other one
             }
             let _running = profiler::backward(node.name(), node.scope());
@@ -191,9 +194,7 @@ impl Pending {
     /// Passes the gradient of an input on, if its node is `needed`.
     fn send(&mut self, function: &dyn GradFn, needed: Option<&HashSet<u64>>, input: usize, grad: Raw) -> Result<()> {
         match &function.edges()[input] {
-            Some(next) if needed.is_none_or(|needed| needed.contains(&next.seq())) => {
-                self.arrive(next, sum_down(grad, next.shape())?)
-            }
+            Some(next) if is_needed(next, needed) => self.arrive(next, sum_down(grad, next.shape())?),
             _ => Ok(()),
         }
     }
