@@ -54,9 +54,8 @@ impl InterpolationMode {
         }
     }
 
-    /// Whether the factor matters where it leaves a size unchanged.
-    fn uses_scale(self) -> bool {
-        !matches!(self, Self::Linear | Self::Bilinear | Self::Trilinear)
+    fn is_linear(self) -> bool {
+        matches!(self, Self::Linear | Self::Bilinear | Self::Trilinear)
     }
 
     /// The number of dimensions that the mode requires, if it requires one.
@@ -159,7 +158,7 @@ pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) ->
         sizes.iter().enumerate().try_fold(x.clone(), |x, (axis, &to)| {
             let (from, scale) = (space[axis], axis_scale(axis));
             // As in PyTorch, linear and smoothed modes ignore the factor where the size stays.
-            let ignores_scale = options.antialias || !options.mode.uses_scale();
+            let ignores_scale = options.antialias || options.mode.is_linear();
             if from == to && (scale == 1.0 || ignores_scale) {
                 return Ok(x);
             }
