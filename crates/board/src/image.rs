@@ -101,12 +101,11 @@ pub(crate) fn pixels(array: &Array<'_>, format: &str) -> Result<Pixels> {
     dims.extend(std::iter::repeat_n((1, 0), usize::from(layout == "HW"))); // one channel
     dims.splice(..0, std::iter::repeat_n((1, 0), 4 - dims.len()));
     let [n, height, width, channels] = dims[..] else { unreachable!("`dims` was filled up to four dimensions") };
-    let channels_fit = if layout == "NHWC" { [1, 3].contains(&channels.0) } else { (1..=4).contains(&channels.0) };
-    ensure!(
-        channels_fit,
-        "a picture of the shape {shape:?}, `{format}`, has {} channels; only 1 or 3 can be shown",
-        channels.0
-    );
+    let (fits, expected) = match layout {
+        "NHWC" => ([1, 3].contains(&channels.0), "1 or 3"),
+        _ => ((1..=4).contains(&channels.0), "1 to 4"),
+    };
+    ensure!(fits, "a picture of the shape {shape:?}, `{format}`, has {} channels; give {expected}", channels.0);
     arrange(&array.to_bytes(), [n, height, width, channels], COLUMNS)
 }
 

@@ -115,11 +115,11 @@ fn pictures() {
         texts,
         [
             "a picture of the shape [4, 5] is not `CHW`; name its format",
-            "a picture of the shape [5, 4, 5], `CHW`, has 5 channels; only 1 or 3 can be shown",
+            "a picture of the shape [5, 4, 5], `CHW`, has 5 channels; give 1 to 4",
             "1 pictures of 0 × 5 pixels have no pixels",
             "18446744073709551615 pictures of 18446744073709551615 × 0 pixels have no pixels",
             "a picture of 65536 × 1 pixels is too big: a side has at most 65535",
-            "a picture of the shape [2, 4, 5, 5], `NCHW`, has 4 channels; only 1 or 3 can be shown",
+            "a picture of the shape [2, 4, 5, 5], `NCHW`, has 4 channels; give 1 or 3",
             "`CHC` is not a picture format; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like",
             "`Ä` is not a picture format; write \"CHW\", \"HWC\", \"HW\", \"NCHW\" or the like",
             "pictures have the shape [7], not [pictures, channels, height, width]",
