@@ -61,7 +61,7 @@ impl Device {
     ///
     /// # Errors
     /// [`Error::Absent`](crate::Error::Absent) says what is missing where there is no CUDA;
-    /// [`Error::NoSuchDevice`](crate::Error::NoSuchDevice).
+    /// [`Error::NoSuchDevice`](crate::Error::NoSuchDevice); [`Error::Driver`](crate::Error::Driver).
     pub fn cuda(ordinal: u32) -> Result<Self> {
         static DEVICES: std::sync::Mutex<Vec<(u32, Device)>> = std::sync::Mutex::new(Vec::new());
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -256,7 +256,7 @@ impl Device {
     ///
     /// let device = Device::software(Config::default())?;
     /// let zeros = device.stream()?.zeros::<u8>(100)?;
-    /// device.synchronize_context()?; // now it has them
+    /// device.synchronize_context()?; // `zeros` is filled now
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn synchronize_context(&self) -> Result<()> {
@@ -310,7 +310,7 @@ impl Device {
         Leaked { count: leaked.count(), memory: leaked.bytes() }
     }
 
-    /// How much host memory copies hold at the moment.
+    /// How many copies and dropped buffers hold host memory at the moment.
     pub fn in_flight(&self) -> InFlight {
         let deferred = (self.core.deferred.len() + self.core.dropped.len()) as u64;
         InFlight { tickets: self.core.shared.in_flight.load(Relaxed), deferred }

@@ -1,4 +1,4 @@
-//! Programs with races between host code and copies, all of which must fail to compile.
+//! Programs that misuse copies, by a race or otherwise. All of them must fail to compile.
 //!
 //! The documentation tests compile each example, which must fail with the given error. Further examples are in the
 //! docs of [`Ticket`](crate::Ticket), [`Uninit`](crate::Uninit), [`Frozen`](crate::Frozen),

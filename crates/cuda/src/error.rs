@@ -63,7 +63,7 @@ pub enum Error {
         stream: u32,
     },
 
-    /// Something was used with a stream of a device whose driver cannot use its handles.
+    /// Something was used with a stream whose driver cannot use the object's handles.
     #[error("the {what} belongs to another driver than the {}: {}", what.used_with(), what.way_out_of_driver())]
     OtherDriver {
         /// The kind of object.
@@ -82,7 +82,7 @@ pub enum Error {
         end: u32,
     },
 
-    /// The time of an event was requested that was recorded without timing.
+    /// The time of an event that was recorded without timing was requested.
     #[error("the event was recorded without its time: record it with `Stream::record_timed`")]
     Untimed,
 
@@ -112,6 +112,17 @@ pub enum Error {
         call: &'static str,
         /// The status that it returned.
         status: i32,
+    },
+
+    /// An operation is outside of what a library of NVIDIA's is used for, or its sizes do not match.
+    #[error("{library} is not used for {what}: {requirement}")]
+    Unsupported {
+        /// The name of the library.
+        library: &'static str,
+        /// The requested operation, with its sizes.
+        what: String,
+        /// What the operation must fulfill.
+        requirement: &'static str,
     },
 
     /// A kernel's source does not compile.
@@ -196,7 +207,7 @@ pub enum Error {
     Memory(#[from] pagelock_memory::Error),
 
     /// The driver can no longer say whether the device uses some memory. The memory was leaked, and counted.
-    #[error("{leaked} were leaked, because the device cannot say whether it is done with them: {failure}")]
+    #[error("{leaked} were leaked, because the driver cannot say whether the device is done with them: {failure}")]
     Lost {
         /// The size of the leaked memory.
         leaked: ByteSize,
@@ -302,7 +313,7 @@ pub enum Error {
 
 pagelock_memory::debug_is_the_message!(Error LibraryAbsence Absence);
 
-// Without `#[from]`, which would make it a source too: the error's text contains its text already.
+// No `#[from]`: it would make the absence the error's source, and error chains would print its text twice.
 impl From<Absence> for Error {
     fn from(absence: Absence) -> Self {
         Error::Absent(absence)

@@ -238,7 +238,7 @@ impl<B: GraphBuffers> Graph<B> {
     /// Queues all of the work on a stream as one unit, and returns at once.
     ///
     /// # Errors
-    /// [`Error::OtherDevice`], [`Error::Driver`].
+    /// [`Error::OtherDevice`], [`Error::OtherDriver`], [`Error::Driver`].
     pub fn launch(&self, stream: &Stream) -> Result<()> {
         stream.core().check_device(self.runnable.device.core().shared(), OnDevice::Graph)?;
         let queued = stream.core().enqueue(&self.accesses(), |driver, stream| {
@@ -292,8 +292,8 @@ impl<B: GraphBuffers> Graph<B> {
             Ok(true) => self.writes = writes,
             Ok(false) => return Err(Error::GraphShape),
             Err(failure) => {
-                // The graph may have changed all the same, so a launch is ordered as both the old and the new work
-                // need.
+                // The graph may have changed all the same, so launches are ordered as if they did both the old and the
+                // new work.
                 self.writes.iter_mut().zip(writes).for_each(|(old, new)| *old = merge_uses(*old, new));
                 return Err(failure.into());
             }
@@ -344,7 +344,7 @@ impl Drop for Launches {
         if self.keeps_memory {
             let is_ordered = self.are_ordered_before(stream);
             let mut cache = lock(&stream.cache);
-            // The stream may still wait for launches, whose work the blocks' next users must come after.
+            // The stream may still be waiting for launches; the blocks' next users must come after the launches.
             if is_ordered { cache.note_use(stream.submitted()) } else { cache.leak_all() }
         }
         stream.set_private(false);

@@ -41,7 +41,7 @@ impl DataType {
     }
 }
 
-/// How factors of type `f32` are rounded in products. Sums are always `f32`. Factors of other types are not rounded.
+/// How factors of type `f32` are rounded in products. Their sums are `f32`. Factors of other types are not rounded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Exactness {
     /// Not at all.

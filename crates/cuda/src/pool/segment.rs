@@ -21,7 +21,7 @@ pub(super) struct Segment {
 pub(crate) struct PoolBlock {
     pub(crate) address: Address,
     pub(crate) len_bytes: usize,
-    /// The number of the last work with which its stream may use the block for earlier owners; 0 for none.
+    /// The number of the last work on its stream that may use the block for an earlier owner; 0 if there is none.
     pub(crate) last_use: u64,
     pub(super) segment: Arc<Segment>,
     /// The holder for which it was last allocated.
@@ -42,7 +42,7 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: an allocation of this driver that is freed once; no longer used by the invariant of this file.
+        // SAFETY: an allocation of this driver that is freed once, and by this file's invariant no longer used.
         let freed = unsafe { self.shared.driver.free(self.address) };
         if freed.is_err() {
             self.shared.leaked.add(self.len_bytes);

@@ -190,7 +190,7 @@ fn a_ticket_of_a_lost_device_leaks_what_it_holds_and_says_so() {
     assert!(matches!(error, Error::Lost { .. }));
     assert_eq!(
         error.to_string(),
-        "3.91 KiB were leaked, because the device cannot say whether it is done with them: cuEventSynchronize \
+        "3.91 KiB were leaked, because the driver cannot say whether the device is done with them: cuEventSynchronize \
          failed: CUDA_ERROR_ILLEGAL_ADDRESS (700); a kernel accessed an invalid address: restart the program under \
          compute-sanitizer"
     );

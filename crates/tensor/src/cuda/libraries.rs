@@ -199,11 +199,12 @@ impl Work<'_> {
     pub(crate) fn is_done(&self, queued: Result<(), cuda::Error>) -> Result<bool> {
         match queued {
             Ok(()) => Ok(true),
-            Err(cuda::Error::Library { .. } | cuda::Error::OutOfMemory { .. } | cuda::Error::Memory(_))
-                if kernels() != Kernels::Library =>
-            {
-                Ok(false)
-            }
+            Err(
+                cuda::Error::Library { .. }
+                | cuda::Error::Unsupported { .. }
+                | cuda::Error::OutOfMemory { .. }
+                | cuda::Error::Memory(_),
+            ) if kernels() != Kernels::Library => Ok(false),
             Err(source) => Err(self.error(source)),
         }
     }

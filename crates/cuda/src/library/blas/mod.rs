@@ -174,7 +174,7 @@ impl Blas {
     ///
     /// # Errors
     /// [`Error::Library`] if the library has no algorithm for such matrices, for example because both strides of a
-    /// factor are above 1; [`Error::Range`] if matrices reach beyond their buffers, [`Error::OtherDevice`],
+    /// factor are above 1; [`Error::Unsupported`] for an empty product; [`Error::Range`] if matrices reach beyond their buffers, [`Error::OtherDevice`],
     /// [`Error::Driver`].
     pub fn multiply(
         &self,
@@ -244,7 +244,8 @@ impl Product {
         };
         let has_batches = (1..=i32::MAX as usize).contains(&self.batches);
         if self.sizes.contains(&0) || !has_batches || self.has_bias != bias.is_some() {
-            return Err(self.refused("Blas::multiply", 0));
+            let requirement = "sizes and batches must be at least 1, and a bias is given exactly if `has_bias`";
+            return Err(Error::Unsupported { library: LIBRARY, what: self.to_string(), requirement });
         }
         inside(last(self.left, [m, k]), size, factors[0])?;
         inside(last(self.right, [k, n]), size, factors[1])?;

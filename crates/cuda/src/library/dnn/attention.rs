@@ -12,7 +12,7 @@ use super::{
     Api, Call, Choice, Dnn, Layout4,
     graph::{ADD, ALIGNMENT, DIVIDE, EXP, FLOAT, GraphBuilder, IDENTITY, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
     plan::{Operation, OperationGraph, code},
-    refused,
+    unsupported,
 };
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
@@ -99,8 +99,9 @@ impl Dnn {
     /// which [`attend_grads`](Self::attend_grads) needs.
     ///
     /// # Errors
-    /// [`Error::Library`](crate::Error::Library) if the library has no plan for it, or is older than 9.10.2, or is
-    /// older than 9.15.1 and the number of keys is not a multiple of 128; [`Error::Range`](crate::Error::Range) if a
+    /// [`Error::Library`](crate::Error::Library) if the library has no plan for it;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if it is older than 9.10.2, or older than 9.15.1 while the
+    /// number of keys is not a multiple of 128, or if sizes do not match; [`Error::Range`](crate::Error::Range) if a
     /// tensor reaches beyond its buffer, [`Error::OtherDevice`](crate::Error::OtherDevice),
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for scratch memory, [`Error::Driver`](crate::Error::Driver).
     pub fn attend(
@@ -285,8 +286,11 @@ impl Part {
 }
 
 impl Attention {
-    fn refused(&self) -> crate::Error {
-        refused(self, "Dnn::attend", 0)
+    fn unsupported(&self) -> crate::Error {
+        let requirement = "it takes halves of matching sizes, features and outer strides that are multiples of 8, addresses \
+                           that are multiples of 16, and more than one query or key; it must be of version 9.15.1, or of \
+                           9.10.2 if the number of keys is a multiple of 128";
+        unsupported(self, requirement)
     }
 
     /// An error unless the sizes match each other and the library supports the strides.
@@ -309,7 +313,7 @@ impl Attention {
             && is_half
             && sizes_fit
             && layouts.into_iter().all(Attention::takes);
-        if fits { Ok(()) } else { Err(self.refused()) }
+        if fits { Ok(()) } else { Err(self.unsupported()) }
     }
 
     /// Whether the library supports the strides of this layout.
@@ -332,7 +336,7 @@ impl Attention {
 
     fn check_device_and_alignment(&self, stream: &Stream, view: DeviceView<'_, u8>) -> Result<()> {
         view.check_same_device(stream.core())?;
-        if view.address().0.is_multiple_of(ALIGNMENT.into()) { Ok(()) } else { Err(self.refused()) }
+        if view.address().0.is_multiple_of(ALIGNMENT.into()) { Ok(()) } else { Err(self.unsupported()) }
     }
 
     /// The layout of one number per query of each head.
@@ -371,7 +375,7 @@ impl AttentionGrads {
         let layouts = [self.result, self.query, self.key, self.value];
         let of = [self.of.result, self.of.query, self.of.key, self.of.value];
         let sizes_fit = layouts.iter().zip(&of).all(|(layout, of)| layout.sizes == of.sizes);
-        if sizes_fit && layouts.iter().all(Attention::takes) { Ok(()) } else { Err(self.of.refused()) }
+        if sizes_fit && layouts.iter().all(Attention::takes) { Ok(()) } else { Err(self.of.unsupported()) }
     }
 
     fn part(&self, part: Part) -> AttentionGrads {

@@ -9,7 +9,7 @@ use super::{
     Api, Call, Choice, Dnn, Layout4,
     descriptor::{Descriptor, Values},
     plan::{DATA_TYPE, Operation, OperationGraph, code, device_tensor},
-    refused,
+    unsupported,
 };
 use crate::{
     buffer::{DeviceView, DeviceViewMut},
@@ -79,7 +79,7 @@ impl Dnn {
     ///
     /// # Errors
     /// [`Error::Library`](crate::Error::Library) if the library has no plan for it;
-    /// [`Error::Range`](crate::Error::Range) if a tensor reaches beyond its buffer,
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if sizes do not match; [`Error::Range`](crate::Error::Range) if a tensor reaches beyond its buffer,
     /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::OutOfMemory`](crate::Error::OutOfMemory) for
     /// scratch memory, [`Error::Driver`](crate::Error::Driver).
     pub fn convolve(
@@ -128,7 +128,8 @@ impl Convolution {
             && image[1].is_multiple_of(weight[1])
             && weight[0].is_multiple_of(image[1] / weight[1]);
         if !sizes_fit || belong(0) != Some(true) || belong(1) != Some(true) {
-            return Err(refused(self, "Dnn::convolve", 0));
+            let requirement = "the sizes of image, weight and result must be at least 1 and match the geometry";
+            return Err(unsupported(self, requirement));
         }
         let layouts = [self.image, self.weight, self.result];
         layouts.iter().zip(len_bytes).try_for_each(|(layout, len)| layout.check(self.data_type, len))

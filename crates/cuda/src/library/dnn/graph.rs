@@ -102,8 +102,7 @@ impl GraphBuilder {
         Node(self.tensors.len() - 1)
     }
 
-    /// Applies a pointwise operation to each element of `x` and the elements of one or two other tensors at the same
-    /// index.
+    /// Applies a pointwise operation to each element of `x` and the elements of up to two other tensors at the same index.
     pub(super) fn pointwise(&mut self, mode: c_int, x: Node, others: &[Node], out: Node) -> Result<Node, Refusal> {
         self.pointwise_in(FLOAT, mode, &[], x, others, out)
     }

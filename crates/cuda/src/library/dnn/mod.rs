@@ -194,6 +194,10 @@ fn refused(what: &impl fmt::Display, call: &'static str, status: c_int) -> Error
     Error::Library { library: LIBRARY, what: what.to_string(), call, status }
 }
 
+fn unsupported(what: &impl fmt::Display, requirement: &'static str) -> Error {
+    Error::Unsupported { library: LIBRARY, what: what.to_string(), requirement }
+}
+
 impl Layout4 {
     /// A contiguous layout of these sizes, with the last dimension innermost.
     pub fn without_gaps(sizes: [usize; 4]) -> Layout4 {

@@ -146,7 +146,7 @@ impl Plan {
         Plan::all(api, library, key, |_| true)?.next().map(|(_, plan)| plan).ok_or(UNSUPPORTED)
     }
 
-    /// All suitable plans of those that the library proposes and whose numbers are `wanted`, with their numbers.
+    /// The suitable plans among the library's proposals, with their positions; only positions that are `wanted`.
     pub(super) fn all<'a>(
         api: &'static Api,
         library: *mut c_void,
