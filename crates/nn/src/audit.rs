@@ -4,8 +4,8 @@ use crate::Module;
 use pagelock_tensor::autograd::{self, Audit};
 use pagelock_tensor::{Result, Tensor};
 
-/// Runs `loss` and reports each parameter of `model` that the gradient of its result does not reach, and why: it
-/// would never be trained.
+/// Runs `loss` and reports each parameter of `model` that the loss's gradient does not reach, and why.
+/// Such a parameter is never trained.
 ///
 /// Operations that `loss` runs on other threads are not seen.
 ///

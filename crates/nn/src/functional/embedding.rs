@@ -122,7 +122,7 @@ pub(crate) fn one_hot_unchecked(index: &Tensor<Int>, num_classes: usize) -> Resu
     class_mask(index, num_classes)?.to_int()
 }
 
-/// Which class each index is: `[.., num_classes]`.
+/// Whether the class is the index's, for each index and class: `[.., num_classes]`.
 pub(crate) fn class_mask(index: &Tensor<Int>, num_classes: usize) -> Result<Tensor<Bool>> {
     let classes = Tensor::on(&index.device()).arange(0_i64, num_classes as i64, 1)?;
     index.unsqueeze(-1)?.to_dtype(DType::I64)?.eq(&classes)

@@ -21,7 +21,8 @@ pub fn pad(x: &Tensor, sizes: &[isize], mode: PadMode) -> Result<Tensor> {
     x.pad(sizes, mode)
 }
 
-/// Turns `[batch, channels · r², height, width]` into `[batch, channels, height · r, width · r]`.
+/// Turns `[batch, channels · r², height, width]` into `[batch, channels, height · r, width · r]`, `r` being
+/// the factor.
 ///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` does not have four dimensions, or `r²` does not
@@ -45,8 +46,8 @@ pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
 /// Turns pixels into channels: the inverse of [`pixel_shuffle`].
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` does not have four dimensions, or `r` does not divide
-/// height and width.
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `x` does not have four dimensions, or the factor does
+/// not divide height and width.
 pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
     let (&[batch, channels, height, width], r) = (x.dims(), downscale_factor) else {
         let expected = "it must be [batch, channels, height, width]; reshape it";
