@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::thread::LocalKey;
 
-/// Runs `f` with `cell` set to `value`, and restores the value before, also when `f` unwinds.
+/// Runs `f` with `cell` set to `value`, and then restores the previous value, also when `f` unwinds.
 pub(crate) fn with_value<T: Copy, R>(cell: &'static LocalKey<Cell<T>>, value: T, f: impl FnOnce() -> R) -> R {
     let _restore = Restore { cell, before: cell.replace(value) };
     f()

@@ -1,5 +1,5 @@
-//! Transposition: rows of the output are columns of the input. It proceeds square by square, so that both sides are
-//! read and written by whole cache lines.
+//! Transposition: rows of the output are columns of the input. It proceeds square by square, so that the input is
+//! read, and the output written, by whole cache lines.
 
 use bytemuck::Pod;
 

@@ -1,4 +1,4 @@
-//! Indices out of range, which only the device sees: noted there, and found when the host next reads from it.
+//! Finds indices out of range on a device: kernels note them, and the host reads the note when it next waits.
 //!
 //! Checking before a kernel runs would mean waiting for the device. So kernels check the indices that they use. If
 //! one is out of range, they read and write nothing for it (`fault.cu`), and leave a note. The host reads the note
@@ -35,8 +35,8 @@ pub(super) struct Faults {
 struct State {
     /// On the device, once a call had indices.
     note: Option<DeviceBuffer<u8>>,
-    /// The different calls since the host last found no fault, or since the first one if some are captured. The note
-    /// counts them from 1.
+    /// The distinct calls since the host last found no fault; if some are captured, all calls so far. The note counts
+    /// them from 1.
     sites: Vec<Indexed>,
     /// Whether a call had indices since the host looked at the note.
     is_due: bool,

@@ -5,7 +5,7 @@
 // `rows.rs` defines LANES, PACKS and V in front of this and of `packs.cu`. V divides n, and all rows are aligned to
 // packs.
 //
-// A "row" may also be a column of [n, inner]: its elements lie `apart` = inner apart, and LANES and V are 1.
+// A "row" may also be a column of [n, inner]: its elements have the stride `apart` = inner, and LANES and V are 1.
 
 #define MAX_WARPS 32
 #define KEPT (PACKS > 0 ? PACKS : 1)

@@ -183,7 +183,7 @@ impl Dlpack {
         // SAFETY: the caller's promise.
         let buffer = unsafe { self.managed.into_buffer(foreign.low(), foreign.span_bytes()?) };
         let Some(buffer) = buffer else {
-            let fix = "copy them with `to_tensor`";
+            let fix = "copy the elements with `to_tensor`";
             return Err(refused(&format!("the address of the first element is not a multiple of 64 bytes; {fix}")));
         };
         let storage = AnyTensor::from_buffer(buffer, foreign.dtype)?;

@@ -87,7 +87,7 @@ fn a_shared_tensor_keeps_its_storage_and_cannot_be_changed_in_place() {
 }
 
 #[test]
-fn a_first_element_that_no_storage_could_begin_with_is_copied() {
+fn a_first_element_that_is_not_aligned_to_64_bytes_cannot_be_shared() {
     let x = Tensor::arange(0.0, 9.0, 1.0).unwrap().narrow(0, 1, 8).unwrap();
     // SAFETY: nobody writes the elements.
     let shared = unsafe { Dlpack::sharing(&x) }.unwrap();
@@ -95,7 +95,7 @@ fn a_first_element_that_no_storage_could_begin_with_is_copied() {
     let refused = unsafe { shared.into_shared_tensor() }.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "dlpack: the address of the first element is not a multiple of 64 bytes; copy them with `to_tensor`"
+        "dlpack: the address of the first element is not a multiple of 64 bytes; copy the elements with `to_tensor`"
     );
 }
 

@@ -21,7 +21,7 @@ const OP: &str = "fused_attention";
 const GRADIENT: &str = "fused_attention's gradient";
 
 /// The library is used for at least this many multiplications in the product of queries and keys. It needs a tenth of
-/// a second for each new size, which text that grows word by word would pay at each word.
+/// a second for each new size; text that is generated token by token would pay that for each token.
 const LARGE: usize = 1 << 26;
 
 /// The most features of a query and of a value.
@@ -43,8 +43,8 @@ impl Tensor {
     /// - `self`: `[.., queries, features]`, of at most 4 dimensions
     /// - `key`: `[.., keys, features]`
     /// - `value`: `[.., keys, value_features]`
-    /// - result: `[.., queries, value_features]`; if the heads of a word are adjacent in the memory of `self`, they
-    ///   are so here
+    /// - result: `[.., queries, value_features]`; in memory, the heads of a token are adjacent if they are adjacent
+    ///   in `self`
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -194,7 +194,7 @@ impl Attention {
         Ok(is_done.then(|| [query_grad, key_grad.share(), value_grad.share()].mapped(Raw::typed)))
     }
 
-    /// The gradients composed of other operations, so that they can be differentiated.
+    /// The gradients from other operations: if they are to be differentiated, or the library refuses.
     fn composed_grads(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Tensor; 3]> {
         let [query, key, value] = [0, 1, 2].mapped(|i| saved.input(i));
         let mut scores = query.mul_scalar(self.scale)?.matmul(&key.transpose(-2, -1)?)?;

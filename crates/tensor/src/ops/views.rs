@@ -1,6 +1,6 @@
 //! Views: the same elements under another shape, order or selection, without copying.
 //!
-//! Each is a [`View`]: a layout rule, and the view (or scatter) that maps the gradient back.
+//! Each but [`Contiguous`] is a [`View`]: a layout rule, and the view (or scatter) that maps the gradient back.
 
 use bytemuck::Pod;
 

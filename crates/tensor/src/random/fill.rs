@@ -146,7 +146,7 @@ fn normals<R: Units<ROWS>, const ROWS: usize>(words: Words) -> [[R; LANES]; ROWS
 #[inline(always)]
 fn sin_cos_turns<R: Units<ROWS>, const ROWS: usize>(t: R) -> (R, R) {
     let (half, quarter) = (R::from_f64(0.5), R::from_f64(0.25));
-    let is_left = t.magnitude() > quarter; // of the vertical axis: mirrored to the right, where |t| ≤ ¼
+    let is_left = t.magnitude() > quarter; // in the left half plane: mirrored to the right, where |t| ≤ ¼
     let mirrored = if t > R::ZERO { half - t } else { -half - t };
     let x = (if is_left { mirrored } else { t }) * R::from_f64(std::f64::consts::TAU);
     let (mut sin, mut cos) = (R::ONE, R::ONE);

@@ -1,5 +1,5 @@
-//! Cross entropy of a batch and its gradient, each an operation. On a device each is one kernel; for a small batch
-//! whose gradient will be needed, one kernel computes both.
+//! Cross entropy of a batch and its gradient, each an operation. On a device, a small batch takes one kernel, which also
+//! computes the gradient if it will be needed; a large batch takes several.
 
 mod cuda;
 
@@ -22,35 +22,35 @@ use crate::shape::Shape;
 use crate::storage::FreshCuda;
 use crate::tensor::{Raw, Tensor};
 
-/// The most scores whose loss one block of threads computes on a device. More scores take several blocks, and so two
+/// The most logits whose loss one block of threads computes on a device. More logits take several blocks, and so two
 /// kernels.
 const ONE_BLOCK: usize = 1 << 16;
 
 const GRADIENT: &str = "cross_entropy's gradient";
 
-/// The loss of scores `[batch, classes]`, given the right classes, `[batch]`. Under autocast, CUDA kernels read
-/// halves and write `f32`; on the CPU the scores are converted.
-pub(super) fn cross_entropy(scores: &Tensor, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
+/// The loss of logits `[batch, classes]`, given the labels, `[batch]`. Under autocast, CUDA kernels read
+/// halves and write `f32`; on the CPU the logits are converted.
+pub(super) fn cross_entropy(logits: &Tensor, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
     let precision = Precision::F32UnderAutocast;
-    let to = autocast::wanted(precision, &[scores.raw()]).unwrap_or(scores.dtype());
-    match scores.device().is_cpu() {
-        true => loss_in(to, &autocast::prepared(precision, scores)?, target, reduction),
-        false => loss_in(to, scores, target, reduction),
+    let to = autocast::wanted(precision, &[logits.raw()]).unwrap_or(logits.dtype());
+    match logits.device().is_cpu() {
+        true => loss_in(to, &autocast::prepared(precision, logits)?, target, reduction),
+        false => loss_in(to, logits, target, reduction),
     }
 }
 
-fn loss_in(to: DType, scores: &Tensor, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
-    let device = common_device("cross_entropy", &[scores.raw(), target.raw()])?;
-    if !device.is_cpu() && scores.len() > ONE_BLOCK && reduction != Reduction::None {
-        let losses = loss_in(to, scores, target, Reduction::None)?;
+fn loss_in(to: DType, logits: &Tensor, target: &Tensor<Int>, reduction: Reduction) -> Result<Tensor> {
+    let device = common_device("cross_entropy", &[logits.raw(), target.raw()])?;
+    if !device.is_cpu() && logits.len() > ONE_BLOCK && reduction != Reduction::None {
+        let losses = loss_in(to, logits, target, Reduction::None)?;
         return if reduction == Reduction::Mean { losses.mean(..) } else { losses.sum(..) };
     }
     let target: Tensor<Int> = target.to_dtype(DType::I64)?.raw().gap_free()?.typed();
     let version = target.storage().version();
     let labels = Labels { target, version, reduction };
-    let wants_grad = reduction != Reduction::None && scores.requires_grad() && is_grad_enabled();
-    let keeps_scales = scores.requires_grad() && is_grad_enabled();
-    apply(CrossEntropy { labels, to, wants_grad, keeps_scales, outputs: Mutex::default() }, [scores])
+    let wants_grad = reduction != Reduction::None && logits.requires_grad() && is_grad_enabled();
+    let keeps_scales = logits.requires_grad() && is_grad_enabled();
+    apply(CrossEntropy { labels, to, wants_grad, keeps_scales, outputs: Mutex::default() }, [logits])
 }
 
 /// The right classes, which must not change until the gradient is computed.

@@ -76,7 +76,7 @@ fn nonzero(mask: &Raw) -> Result<Raw> {
 
 /// The indices of elements, from their places in row-major order.
 fn coordinates(places: Tensor<Int>, shape: &Shape) -> Result<Tensor<Int>> {
-    let Some((_, inner)) = shape.split_first() else { return places.reshape([places.len(), 0]) };
+    let Some((_, inner)) = shape.split_first() else { return places.narrow(0, 0, 0)?.reshape([places.len(), 0]) };
     let mut columns = Vec::with_capacity(shape.rank());
     let mut rest = places;
     for &size in inner.iter().rev() {

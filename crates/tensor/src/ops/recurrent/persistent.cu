@@ -111,8 +111,8 @@ template <int N> struct Sender {
     }
 };
 
-// Reduces N numbers to N / 2: a lane keeps the half that `bit` of its number selects, and adds that half of the lane
-// that differs in `bit`.
+// Reduces N numbers to N / 2: a lane keeps the half that `bit` of its index selects, and adds the same half from the
+// lane whose index differs in `bit`.
 template <int N> INLINE void halve(R* x, u32 lane, u32 bit) {
     for (int i = 0; i < N / 2; i++) {
         R keep = lane & bit ? x[N / 2 + i] : x[i], give = lane & bit ? x[i] : x[N / 2 + i];

@@ -1,4 +1,4 @@
-// The places of the elements of lines in sorted order. x: [outer, n, inner] without gaps; the elements of a line are
+// Argsort of lines. x: [outer, n, inner] without gaps; the elements of a line are
 // `inner` apart. NaN is larger than all numbers, and equal elements keep their order.
 
 // Elements that a thread sorts by itself.
@@ -7,8 +7,8 @@ constexpr u32 ITEMS = 8;
 // The index of element `i` of a tile. Threads that each take eight neighbors have no bank conflicts this way.
 INLINE u32 spread(u32 i) { return i ^ (i >> 5 & 7); }
 
-// A block sorts a line: `ITEMS` elements in each thread, then runs, two of which are merged to one of twice the length
-// at a time (Green, McColl and Bader 2012, "GPU merge path", https://doi.org/10.1145/2304576.2304621: a thread finds by
+// A block sorts a line. Each thread sorts `ITEMS` elements by odd-even transposition. Then pairs of runs are merged
+// (Green, McColl and Bader 2012, "GPU merge path", https://doi.org/10.1145/2304576.2304621: a thread finds by
 // bisection where its share of the result begins in both runs). Only the first `k` elements of each run are needed.
 //
 // y[line, rank] = the element's index in its line, for ranks below `k`.

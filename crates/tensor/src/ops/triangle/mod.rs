@@ -11,8 +11,8 @@ use crate::op::{Derivative, on_cpu, on_cuda};
 use crate::tensor::{Raw, Tensor, by_bits};
 
 impl<K: Kind> Tensor<K> {
-    /// The elements on and below diagonal number `diagonal` of each matrix, 0 above. Diagonal 0 is the main one, those above
-    /// it have positive numbers.
+    /// The elements on and below diagonal number `diagonal` of each matrix, 0 above. Diagonal 0 is the main
+    /// one; those above it have positive numbers.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;

@@ -21,8 +21,8 @@ pub(super) const MAX_RIGHT: usize = 128 << 10;
 /// with fewer columns, lanes of vectors stay empty.
 pub(super) const MIN_SIDE: usize = 4;
 
-/// If dot products are at most this many times as long as there are rows, adding up the lanes of each takes longer
-/// than transposing the right side, if that has at most `MAX_TRANSPOSED` elements.
+/// Up to `k = SHORT · m` and `MAX_TRANSPOSED` elements of the right side, transposing that side takes less time than
+/// adding up the lanes of each dot product.
 const SHORT: usize = 2;
 const MAX_TRANSPOSED: usize = 8 << 10;
 

@@ -1,4 +1,4 @@
-//! The inner loop of the derivative by the weight: vectors of output channels × some taps, summed over target pixels.
+//! The inner loop of the weight's gradient: vectors of output channels × some taps, summed over target pixels.
 
 use std::marker::PhantomData;
 
@@ -18,7 +18,8 @@ pub(super) struct Products<'a, R> {
     pub(super) run_len: usize,
     /// `[images, rows, columns, lanes]`
     pub(super) gradient: &'a [R],
-    /// The number of targets and the distance of their entries, for images, rows and columns.
+    /// The number of targets and the distance between their entries in `source`, for images,
+    /// rows and columns.
     pub(super) targets: [(usize, usize); 3],
     /// Numbers of the gradient per image.
     pub(super) image_len: usize,
@@ -78,7 +79,7 @@ impl<S: Simd, const LEN: usize, const N: usize> RunsAtOnce<S, LEN, N> {
 }
 
 impl<R: Lanes, const LEN: usize> Fixed<'_, R, LEN> {
-    /// The sums of `N` runs; returns `N`.
+    /// Adds to the sums of the `N` runs from `at` on; returns `N`.
     #[inline(always)]
     fn runs<S: Simd, const N: usize>(&mut self, simd: S, at: usize) -> usize {
         let Products { source, runs, gradient, targets: [images, rows, columns], image_len, .. } = self.0;
