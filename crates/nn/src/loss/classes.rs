@@ -303,7 +303,7 @@ impl NLLLoss {
         }
         let weight = self.weight.as_deref();
         let settings = Settings { op: "NLLLoss", weight, ignore_index: self.ignore_index, reduction: self.reduction };
-        let Chosen { losses, weights, .. } = settings.weighted(input, target)?;
+        let Chosen { losses, weights, .. } = settings.weighted(&super::in_precision(input)?, target)?;
         settings.reduce(losses, &weights)
     }
 }

@@ -1,6 +1,6 @@
 //! Losses between a tensor of predictions and a target of the same shape.
 
-use super::{check_same, loss};
+use super::{check_same, in_precision, loss};
 use crate::functional::raised;
 use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
 use crate::{Module, module_scope};
@@ -274,6 +274,7 @@ impl KLDivLoss {
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("KLDivLoss", input, target)?;
+        let [input, target] = [&in_precision(input)?, &in_precision(target)?];
         let losses = if self.log_target {
             target.exp()?.mul(&target.sub(input)?)?
         } else {

@@ -1,6 +1,6 @@
 //! Losses of binary and multi-label classification, and margin losses of classes.
 
-use super::{check_same, reduced};
+use super::{check_same, in_precision, reduced};
 use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
 use crate::functional::{class_mask, one_hot_unchecked};
 use crate::{Buffer, Module, module_scope};
@@ -105,7 +105,9 @@ impl BCELoss {
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("BCELoss", input, target)?;
-        let losses = computed(input, |input| BinaryCrossEntropy.apply(&[input, &target.to_dtype(input.dtype())?]))?;
+        let losses = computed(&in_precision(input)?, |input| {
+            BinaryCrossEntropy.apply(&[input, &target.to_dtype(input.dtype())?])
+        })?;
         reduced("BCELoss", weighted(losses, self.weight.as_ref())?, self.reduction)
     }
 }
@@ -178,7 +180,7 @@ impl BCEWithLogitsLoss {
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("BCEWithLogitsLoss", input, target)?;
-        let losses = computed(input, |input| {
+        let losses = computed(&in_precision(input)?, |input| {
             let target = target.to_dtype(input.dtype())?;
             let mut likelihood = input.log_sigmoid()?;
             if let Some(pos_weight) = &self.pos_weight {
@@ -217,7 +219,7 @@ impl MultiLabelSoftMarginLoss {
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("MultiLabelSoftMarginLoss", input, target)?;
-        let losses = computed(input, |input| {
+        let losses = computed(&in_precision(input)?, |input| {
             let target = target.to_dtype(input.dtype())?;
             let of_one = target.mul(&input.log_sigmoid()?)?;
             of_one.add(&target.neg()?.add_scalar(1.0)?.mul(&input.neg()?.log_sigmoid()?)?)?.neg()
@@ -271,6 +273,7 @@ impl MultiMarginLoss {
             let expected = format!("for the input {} it must be [{batch}]", input.shape());
             return Err(wrong_shape(OP, "the target", target.shape(), &expected));
         }
+        let input = in_precision(input)?;
         let right = input.gather(1, &target.unsqueeze(1)?)?;
         let is_right = class_mask(target, classes)?;
         let short = input.sub(&right)?.add_scalar(self.margin)?;
@@ -331,8 +334,8 @@ impl MultiLabelMarginLoss {
             let expected = format!("the input is {}, and both must be [batch, classes]", input.shape());
             return Err(wrong_shape(OP, "the target", target.shape(), &expected));
         };
-        let target = target.to_dtype(DType::I64)?;
-        let is_label = before_the_first_negative(&target, input)?;
+        let (input, target) = (in_precision(input)?, target.to_dtype(DType::I64)?);
+        let is_label = before_the_first_negative(&target, &input)?;
         let index = target.mul(&is_label.to_int()?)?;
         let label_of = one_hot_unchecked(&index, classes)?.to_float_of(input.dtype())?.mul(&is_label.unsqueeze(2)?)?;
         let others = label_of.sum(1)?.sign()?.neg()?.add_scalar(1.0)?; // 1 where a class is no label

@@ -11,7 +11,7 @@ mod elementwise;
 mod embeddings;
 mod labels;
 
-use pagelock_tensor::{Error, Reduction, Result, Tensor};
+use pagelock_tensor::{Error, Reduction, Result, Tensor, autocast_type};
 
 use crate::functional::shared::wrong_shape;
 
@@ -69,6 +69,7 @@ macro_rules! loss {
             pub fn forward(&self, $($input: &pagelock_tensor::Tensor),+) -> pagelock_tensor::Result<pagelock_tensor::Tensor> {
                 let _scope = crate::module_scope(self);
                 let $loss = self;
+                $(let $input = &super::in_precision($input)?;)+
                 super::reduced(stringify!($name), $losses?, self.reduction)
             }
         }
@@ -81,6 +82,14 @@ macro_rules! loss {
     };
 }
 use loss;
+
+/// The input in the precision of losses: under [`autocast`](pagelock_tensor::autocast), halves are converted to `f32`.
+fn in_precision(input: &Tensor) -> Result<Tensor> {
+    match autocast_type() {
+        Some(_) => input.to_dtype(input.dtype().computing()),
+        None => Ok(input.clone()),
+    }
+}
 
 /// Reduces the losses of the elements.
 fn reduced(op: &str, losses: Tensor, reduction: Reduction) -> Result<Tensor> {

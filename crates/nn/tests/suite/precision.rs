@@ -7,10 +7,10 @@ use std::fs;
 use half::{bf16, f16};
 use pagelock_nn::optim::{Adam, Optimizer, Sgd};
 use pagelock_nn::{
-    BatchNorm1d, BatchNorm2d, Buffer, Conv2d, Counter, Error, Forward, Linear, Module, Parameter, ReLU, Sequential,
-    StateDict, functional as F, load_safetensors, save_safetensors,
+    BatchNorm1d, BatchNorm2d, Buffer, Conv2d, Counter, Error, Forward, Linear, Module, NLLLoss, Parameter, ReLU,
+    Sequential, StateDict, functional as F, load_safetensors, save_safetensors,
 };
-use pagelock_tensor::{self as tensor, Bool, DType, Generator, Half, Int, Tensor, autocast, no_grad};
+use pagelock_tensor::{self as tensor, Bool, DType, Generator, Half, Int, Reduction, Tensor, autocast, no_grad};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 
@@ -461,5 +461,42 @@ fn infinite_weights_of_half_precision_stay_infinite_until_others_are_loaded() {
         }
         no_grad(|| w.copy_(&ones)).unwrap();
         assert_eq!(step(), [0.5; 4], "{dtype}: what is loaded takes the place of what was infinite");
+    }
+}
+
+#[test]
+fn losses_under_autocast_are_computed_in_f32() {
+    let (x, y) = (Tensor::full([2, 3], 0.25).unwrap(), Tensor::ones([2, 3]).unwrap());
+    let (classes, labels) = (Tensor::new([1, 2]).unwrap(), Tensor::new([[1, -1, -1], [2, 0, -1]]).unwrap());
+    for (half, dtype) in [(Half::F16, DType::F16), (Half::BF16, DType::BF16)] {
+        let [x, y] = [&x, &y].map(|x| x.to_dtype(dtype).unwrap());
+        let losses = autocast(half, || -> tensor::Result<_> {
+            let rows = &x.sum(1)?.to_dtype(dtype)?;
+            Ok([
+                ("l1_loss", F::l1_loss(&x, &y)?),
+                ("mse_loss", x.mse_loss(&y, Reduction::Mean)?),
+                ("smooth_l1_loss", F::smooth_l1_loss(&x, &y)?),
+                ("huber_loss", F::huber_loss(&x, &y)?),
+                ("binary_cross_entropy", F::binary_cross_entropy(&x, &y)?),
+                ("binary_cross_entropy_with_logits", F::binary_cross_entropy_with_logits(&x, &y)?),
+                ("kl_div", F::kl_div(&x, &y)?),
+                ("poisson_nll_loss", F::poisson_nll_loss(&x, &y)?),
+                ("gaussian_nll_loss", F::gaussian_nll_loss(&x, &y, &y)?),
+                ("soft_margin_loss", F::soft_margin_loss(&x, &y)?),
+                ("margin_ranking_loss", F::margin_ranking_loss(&x, &y, &y)?),
+                ("hinge_embedding_loss", F::hinge_embedding_loss(&x, &y)?),
+                ("cosine_embedding_loss", F::cosine_embedding_loss(&x, &y, &rows.ones_like()?)?),
+                ("triplet_margin_loss", F::triplet_margin_loss(&x, &y, &x)?),
+                ("multi_margin_loss", F::multi_margin_loss(&x, &classes)?),
+                ("multilabel_margin_loss", F::multilabel_margin_loss(&x, &labels)?),
+                ("multilabel_soft_margin_loss", F::multilabel_soft_margin_loss(&x, &y)?),
+                ("nll_loss with ignore_index", NLLLoss::new().ignore_index(0).forward(&x, &classes)?),
+                ("cross_entropy", x.cross_entropy(&classes, Reduction::Mean)?),
+            ])
+        })
+        .unwrap();
+        for (name, loss) in losses {
+            assert_eq!(loss.dtype(), DType::F32, "{name} of {half:?}");
+        }
     }
 }
