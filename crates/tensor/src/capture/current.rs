@@ -1,6 +1,8 @@
 //! The current capture of a thread: where operations find the stream to queue on.
 
 use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 use pagelock_cuda::{Argument, Recording, Stream};
 
@@ -31,8 +33,9 @@ struct Current {
 
 /// The result of a capture.
 pub(super) struct Captured<R> {
-    pub(super) recording: Recording,
-    pub(super) result: R,
+    pub(super) recording: Result<Recording>,
+    /// What the work returned, or its panic.
+    pub(super) result: thread::Result<R>,
     /// The storages that the captured work changes in place.
     pub(super) written: Vec<StorageRef>,
     pub(super) draws: Option<Draws>,
@@ -142,41 +145,24 @@ pub(crate) fn with_shift(
 }
 
 /// Captures what `work` queues on the device.
-pub(super) fn capture<R, E: From<Error>>(
-    device: &CudaDevice,
-    work: impl FnOnce() -> Result<R, E>,
-) -> Result<Captured<R>, E> {
-    if IS_CAPTURING.get() {
-        return Err(Error::Captured { what: "another captured step" }.into());
-    }
+pub(super) fn capture<R>(device: &CudaDevice, work: impl FnOnce() -> R) -> Result<Captured<R>> {
+    refuse("another captured step")?;
     let mut done = None;
     let recording = device.cuda().capture(|stream| {
-        let ended = EndOfCapture;
         CURRENT.set(Some(Current { device: device.clone(), stream: stream.clone(), written: Vec::new(), draws: None }));
         BEGUN.set(BEGUN.get() + 1);
         IS_CAPTURING.set(true);
-        let result = work();
+        let result = catch_unwind(AssertUnwindSafe(work));
+        IS_CAPTURING.set(false);
         done = Some((result, CURRENT.take()));
-        drop(ended);
         Ok(())
     });
     let recording = recording.map_err(|source| Error::cuda(NAME, source));
     let Some((result, current)) = done else {
-        // The capture did not begin.
-        return Err(recording.map_or_else(E::from, |_| unreachable!("a capture that succeeds called `work`")));
+        return Err(recording.err().unwrap_or_else(|| unreachable!("a capture that succeeds calls `work`")));
     };
     let (written, draws) = current.map_or((Vec::new(), None), |current| (current.written, current.draws));
-    Ok(Captured { result: result?, recording: recording?, written, draws })
-}
-
-/// Ends the capture of this thread, also when work unwinds.
-struct EndOfCapture;
-
-impl Drop for EndOfCapture {
-    fn drop(&mut self) {
-        IS_CAPTURING.set(false);
-        drop(CURRENT.take());
-    }
+    Ok(Captured { result, recording, written, draws })
 }
 
 /// Returns an error while this thread captures: a graph cannot contain `what`.

@@ -28,6 +28,7 @@ mod current;
 mod tensors;
 
 use std::iter::zip;
+use std::panic::resume_unwind;
 
 use pagelock_cuda::{Event, Graph, Shared, Stream};
 use pagelock_memory::ByteSize;
@@ -156,6 +157,8 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     }
 
     /// The results of `step` for these inputs, by calling it or by launching its graph.
+    ///
+    /// A step that fails or panics has done what precedes the failure, captured or not.
     ///
     /// # Errors
     /// Those of `step`; [`Error::Captured`] if it uses something that cannot be captured; [`Error::DeviceMemory`],
@@ -286,14 +289,35 @@ impl<I: Tensors, O: Tensors> Turn<I, O> {
     }
 }
 
+impl Replay<()> {
+    fn without_results(graph: Graph<Shared>, written: Vec<StorageRef>, draws: Option<Draws>) -> Self {
+        Self { graph, outputs: Outputs { tensors: (), sharing: Vec::new() }, written, draws }
+    }
+}
+
 impl<O: Tensors> Replay<O> {
+    /// The work of `step`. If that fails or panics, what it queued before is launched, since it would have been done
+    /// in an eager call: tensors that outlive the call get their values.
     fn capture<E: From<Error>>(device: &CudaDevice, step: impl FnOnce() -> Result<O, E>) -> Result<Self, E> {
         let Captured { recording, result, written, draws } = current::capture(device, step)?;
-        let outputs = result.detached();
-        drop(result);
-        let graph = recording.shared().map_err(|source| Error::cuda(NAME, source))?;
-        let (outputs, written) = Outputs::new(outputs, written);
-        Ok(Self { graph, outputs, written, draws })
+        let graph = recording.and_then(|recording| recording.shared().map_err(|source| Error::cuda(NAME, source)));
+        match result {
+            Ok(Ok(result)) => {
+                let outputs = result.detached();
+                drop(result);
+                let (outputs, written) = Outputs::new(outputs, written);
+                Ok(Self { graph: graph?, outputs, written, draws })
+            }
+            Ok(Err(failure)) => {
+                Replay::without_results(graph?, written, draws).launch_first(device)?;
+                Err(failure)
+            }
+            Err(panic) => {
+                // The panic is reported, not a failure of the launch.
+                let _ = graph.and_then(|graph| Replay::without_results(graph, written, draws).launch_first(device));
+                resume_unwind(panic)
+            }
+        }
     }
 
     /// Whether a launch still does what the step would do.

@@ -7,7 +7,7 @@ use pagelock_tensor::{
     default_generator, manual_seed,
 };
 
-use crate::common::{devices, gpu, gpu_alone};
+use crate::common::{devices, gpu, gpu_alone, software};
 
 /// A network, and the state of its optimizer.
 struct Training {
@@ -234,7 +234,28 @@ fn a_step_that_panics_or_fails_can_be_run_again() {
     });
     assert!(failed.is_err());
     (0..4).for_each(|_| step.run(x(), add).unwrap());
-    assert_eq!(sum.to_vec::<f32>().unwrap(), [6.0; 2]);
+    assert_eq!(sum.to_vec::<f32>().unwrap(), [7.0; 2], "what a step did before it failed stays done");
+}
+
+#[test]
+fn a_tensor_that_outlives_a_step_that_failed_has_its_values() {
+    let gpu = gpu();
+    for device in [software()].into_iter().chain(gpu.iter().map(|gpu| (**gpu).clone())) {
+        for panics in [false, true] {
+            let mut step = CapturedStep::new(&device);
+            let x = || Tensor::ones([2]).unwrap();
+            (0..2).for_each(|_| step.run(x(), |_| Ok::<_, Error>(())).unwrap());
+            let mut kept = None;
+            let failed = catch_unwind(AssertUnwindSafe(|| {
+                step.run(x(), |_| {
+                    let kept = kept.insert(Tensor::on(&device).zeros([1000])?);
+                    if panics { panic!("in the middle") } else { kept.to_vec::<f32>().map(drop) }
+                })
+            }));
+            assert!(!matches!(failed, Ok(Ok(()))));
+            assert_eq!(kept.unwrap().to_vec::<f32>().unwrap(), [0.0; 1000]);
+        }
+    }
 }
 
 /// Has the GPU alone, since other tests draw from the default generator too.
