@@ -66,8 +66,8 @@ const LOOPS: &str = include_str!("reduce.cu");
 const MOMENTS: &str = "
 struct __align__(32) A { f64 n, mean, squares, distance; };
 INLINE A centered(A a) {
-    f64 shift = a.n == 0 ? 0 : a.distance / a.n;
-    return A{a.n, a.mean + shift, a.squares - a.distance * shift, 0};
+    f64 shift = a.n == 0 ? 0 : a.distance / a.n, mean = a.mean + shift;
+    return A{a.n, mean, a.squares - a.distance * shift + 0 * mean, 0}; // NaN if the mean is infinite
 }
 INLINE A merged(A a, A b) {
     if (a.n == 0) return b;
