@@ -8,7 +8,7 @@ use super::strided_zip::{Lines, StridedZip};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, Stored, StoredMut, simd};
 use crate::element::Num;
-use crate::inlined::{Array, zip};
+use crate::inlined::{Array, Slice, zip};
 use crate::non_temporal;
 
 /// Elements that are multiplied at a time, and the length of the shortest lines.
@@ -65,7 +65,7 @@ fn scale_lines<T: Num>(
     }
 }
 
-/// [`scale_lines`] for halves, whose lines are no shorter than a block.
+/// [`scale_lines`] for halves. Long lines are split into parts, the last of which may be shorter than a block.
 fn scale_halves<T: Num>(
     registers: impl Registers + Sync,
     out: &mut [u16],
@@ -91,10 +91,14 @@ fn scale_halves<T: Num>(
                         }
                         // The elements after the last whole block are in a block that ends with the line and overlaps
                         // the one before.
-                        if let (Some(out), Some(b), false) =
-                            (out.last_chunk_mut(), b.last_chunk(), lines.len.is_multiple_of(BLOCK))
-                        {
-                            *out = scaled_block(registers, &numbers, b, times);
+                        match (out.last_chunk_mut(), b.last_chunk()) {
+                            _ if lines.len.is_multiple_of(BLOCK) => {}
+                            (Some(out), Some(b)) => *out = scaled_block(registers, &numbers, b, times),
+                            _ => {
+                                let mut padded = [0; BLOCK];
+                                padded[..lines.len].copy_from(b);
+                                out.copy_from(&scaled_block(registers, &numbers, &padded, times)[..lines.len]);
+                            }
                         }
                     }
                 },
