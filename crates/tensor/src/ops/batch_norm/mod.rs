@@ -136,7 +136,7 @@ impl Tensor {
         let event = profiler::op(OP);
         let training = options.training || running.is_none();
         let statistics = match (running, training) {
-            (Some(running), false) => no_grad(|| Tensor::stack(&running, 0)?.widened())?,
+            (Some(running), false) => no_grad(|| Tensor::stack(&running, 0)?.to_dtype(self.dtype().computing()))?,
             _ => self.statistics(dim)?,
         };
         common_device(OP, &[self.raw(), statistics.raw()])?;
