@@ -236,7 +236,7 @@ pub trait Element:
 /// are the bytes 0 and 1.
 pub(crate) trait Computing: Element + bytemuck::Pod {
     /// The type of sums: `i64` for integers, as in PyTorch.
-    type Total: Num;
+    type Total: Num + Computing<Wide = Self::Wide>;
 
     /// `self + other`, wrapping.
     fn plus(self, other: Self) -> Self;
@@ -244,6 +244,12 @@ pub(crate) trait Computing: Element + bytemuck::Pod {
     fn times(self, other: Self) -> Self;
     /// Converts the number to the type of sums, without loss.
     fn to_total(self) -> Self::Total;
+    /// The type of running sums and products, which are added to many times: `f64` or `i64`.
+    type Wide: Num;
+    /// Converts the number to that type, without loss.
+    fn to_wide(self) -> Self::Wide;
+    /// Rounds a number of that type.
+    fn of_wide(wide: Self::Wide) -> Self;
     /// Whether halves compute in this type, as a constant: loops over halves are compiled only then.
     const HAS_HALVES: bool = false;
     /// The numbers as `f32`, to which halves are widened; only `f32` has this.
@@ -285,7 +291,7 @@ pub(crate) trait Num: Computing + math::Division {
 /// `f32` and `f64`, the types that floating-point kernels compute in.
 pub(crate) trait Real:
     Num
-    + Computing<Total = Self>
+    + Computing<Total = Self, Wide = f64>
     + math::Functions
     + Lanes
     + std::ops::Add<Output = Self>
@@ -348,6 +354,15 @@ macro_rules! integer {
         }
         impl Computing for $type {
             type Total = i64;
+            type Wide = i64;
+            #[inline(always)]
+            fn to_wide(self) -> i64 {
+                self as i64
+            }
+            #[inline(always)]
+            fn of_wide(wide: i64) -> Self {
+                wide as Self
+            }
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self.wrapping_add(other)
@@ -465,6 +480,15 @@ macro_rules! real {
     ($type:ty, $math:ident, $($halves:item)*) => {
         impl Computing for $type {
             type Total = Self;
+            type Wide = f64;
+            #[inline(always)]
+            fn to_wide(self) -> f64 {
+                self.into()
+            }
+            #[inline(always)]
+            fn of_wide(wide: f64) -> Self {
+                wide as Self
+            }
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self + other

@@ -551,3 +551,51 @@ fn a_histogram_of_more_bins_than_there_is_room_for_is_refused() {
     assert!(x.histc(usize::MAX, 0.0, 3.0).is_err());
     assert!(x.histc(usize::MAX - 1, 0.0, 3.0).is_err());
 }
+
+#[test]
+fn long_lines_of_halves_are_scaled_to_their_ends() {
+    for dtype in [DType::F16, DType::BF16] {
+        for len in [16_385, 16_415, 2 * 16_384 + 31] {
+            let x = Tensor::ones([15, len]).unwrap().to_dtype(dtype).unwrap();
+            let scales = Tensor::full([15, 1], 2.0).unwrap().to_dtype(dtype).unwrap();
+            drop((0..4).map(|_| x.add_scalar(76.0).unwrap()).collect::<Vec<_>>()); // what recycled memory has
+            for product in [x.mul(&scales).unwrap(), scales.mul(&x).unwrap()] {
+                assert!(read(&product).iter().all(|&x| x == 2.0), "{dtype:?} {len}");
+            }
+        }
+    }
+}
+
+#[test]
+fn running_statistics_may_have_any_precision() {
+    let (x, expected) = ([[1.0, 2.0], [3.0, 6.0]], [0.0, -1.0, 1.0, 1.0]);
+    for [of_x, of_running] in [
+        [DType::F32, DType::F64],
+        [DType::BF16, DType::F64],
+        [DType::F64, DType::F32],
+        [DType::F64, DType::F16],
+        [DType::F16, DType::F32],
+    ] {
+        let x = Tensor::new(x).unwrap().to_dtype(of_x).unwrap();
+        let running = [[1.0, 4.0], [4.0, 4.0]].map(|running| numbers(of_running, &running));
+        let options = BatchNormOptions { training: false, eps: 0.0, ..BatchNormOptions::default() };
+        let y = x.batch_norm(Some(running.each_ref()), None, None, options).unwrap();
+        assert_eq!((y.dtype(), read(&y)), (of_x, expected.to_vec()), "{of_x:?} {of_running:?}");
+    }
+}
+
+#[test]
+fn running_sums_are_added_up_in_f64() {
+    let len = 100_000;
+    for (rows, columns) in [(1, 1), (4, 1), (17, 1), (1, 3)] {
+        let x = Tensor::full([rows, len, columns], 0.1).unwrap();
+        let last = |x: Tensor| read(&x.select(1, -1).unwrap());
+        let [sums, reverse] = [x.cumsum(1).unwrap(), x.flip(&[1]).unwrap().cumsum(1).unwrap()].map(last);
+        assert_close(&sums, &vec![10_000.000_149; rows * columns], 1e-7);
+        assert_eq!(sums, reverse);
+        let products = Tensor::full([rows, len, columns], 1.000_01).unwrap().cumprod(1).unwrap();
+        assert_close(&last(products), &vec![f64::from(1.000_01_f32).powi(100_000); rows * columns], 1e-7);
+        let logarithms = x.zeros_like().unwrap().logcumsumexp(1).unwrap();
+        assert_close(&last(logarithms), &vec![(len as f64).ln(); rows * columns], 1e-7);
+    }
+}

@@ -5,7 +5,7 @@
 use super::{cat, where_cond};
 use crate::autocast::{no_autocast, prepared};
 use crate::autograd::{Saved, no_grad, record};
-use crate::cpu;
+use crate::cpu::{self, math::Functions};
 use crate::element::{DType, Num, Real};
 use crate::error::{Error, Result};
 use crate::inlined::{Array, Slice, zip};
@@ -99,8 +99,7 @@ fn running_logarithm(x: &Raw, dim: usize) -> Result<Raw> {
                         return pairs.into_iter().try_for_each(|(x, out)| rows_side_by_side(x, slab, out));
                     }
                     out.copy_from(x);
-                    out.chunks_exact_mut(slab).for_each(|out| running_exponentials(out, lines.inner));
-                    Ok(())
+                    out.chunks_exact_mut(slab).try_for_each(|out| running_exponentials(out, lines.inner))
                 }))
             })
         })
@@ -113,35 +112,42 @@ const ROWS_AT_ONCE: usize = 16;
 
 /// Running logarithms of at most [`ROWS_AT_ONCE`] rows of `n` numbers.
 fn rows_side_by_side<R: Real>(x: &[R], n: usize, out: &mut [R]) -> pagelock_memory::Result<()> {
-    scratch::with(n * ROWS_AT_ONCE, |columns: &mut [R]| {
-        columns.set_to(R::ZERO);
+    let rows = x.len() / n;
+    scratch::with(x.len(), |columns: &mut [R]| {
         for (row, x) in x.chunks_exact(n).enumerate() {
-            zip(columns.iter_mut().skip(row).step_by(ROWS_AT_ONCE), x).for_each(|(to, &x)| *to = x);
+            zip(columns.iter_mut().skip(row).step_by(rows), x).for_each(|(to, &x)| *to = x);
         }
-        running_exponentials(columns, ROWS_AT_ONCE);
+        running_exponentials(columns, rows)?;
         for (row, out) in out.chunks_exact_mut(n).enumerate() {
-            zip(&mut out[..], columns.iter().skip(row).step_by(ROWS_AT_ONCE)).for_each(|(out, &x)| *out = x);
+            zip(&mut out[..], columns.iter().skip(row).step_by(rows)).for_each(|(out, &x)| *out = x);
         }
         Ok(())
     })
 }
 
-/// Replaces each number by ln Σ eˣ over its column up to it; lines have `inner` numbers.
-fn running_exponentials<R: Real>(lines: &mut [R], inner: usize) {
-    for at in (inner..lines.len()).step_by(inner) {
-        let (before, now) = lines[at - inner..].split_at_mut(inner);
-        add_exponentials(before, &mut now[..inner]);
-    }
+/// Replaces each number by ln Σ eˣ over its column up to it, added up in `f64`; lines have `inner` numbers.
+fn running_exponentials<R: Real>(lines: &mut [R], inner: usize) -> pagelock_memory::Result<()> {
+    scratch::with(2 * inner, |wide: &mut [f64]| {
+        let (before, now) = wide.split_at_mut(inner);
+        before.set_to(f64::NEG_INFINITY);
+        for line in lines.chunks_exact_mut(inner) {
+            zip(&mut now[..], &*line).for_each(|(now, &x)| *now = x.to_wide());
+            add_exponentials(before, now);
+            zip(line, &*now).for_each(|(x, &now)| *x = R::from_f64(now));
+            before.copy_from(now);
+        }
+        Ok(())
+    })
 }
 
 /// ln(eᵃ + eᵇ), computed as in `logaddexp`.
-fn add_exponentials<R: Real>(before: &[R], now: &mut [R]) {
+fn add_exponentials(before: &[f64], now: &mut [f64]) {
     cpu::vectorized_widely(
         #[inline(always)]
         || {
             for (b, &a) in zip(&mut now[..], before) {
                 let (more, less) = if a > *b || a.is_nan() { (a, *b) } else { (*b, a) };
-                *b = if a == *b { a + (R::ONE + R::ONE).ln() } else { more + (less - more).log1p_exp() };
+                *b = if a == *b { a + std::f64::consts::LN_2 } else { more + (less - more).log1p_exp() };
             }
         },
     );

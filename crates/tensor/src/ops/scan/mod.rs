@@ -100,9 +100,12 @@ impl<T: Num> CpuKernel<T, 1> for Cumsum {
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
         let lines = Lines::along(self.dim, x.shape);
-        running("cumsum", lines, x, out, |x, out| combine(x, out, lines, self.reverse, T::Total::plus))
+        running("cumsum", lines, x, out, |x, out| combine(x, out, lines, self.reverse, Wide::<T>::plus))
     }
 }
+
+/// The type in which elements of `T` are combined.
+type Wide<T> = <T as Computing>::Wide;
 
 /// Calls `scan` with pieces of some whole slabs of `[n, inner]`, in parallel.
 fn running<T: Num>(
@@ -110,17 +113,11 @@ fn running<T: Num>(
     lines: Lines,
     x: CpuView<'_, T>,
     out: StoredMut<'_, T::Total>,
-    scan: impl Fn(&[T], &mut [T::Total]) + Sync,
+    scan: impl Fn(&[T], &mut [T::Total]) -> pagelock_memory::Result<()> + Sync,
 ) -> Result<()> {
     let Some([_, piece]) = lines.pieces() else { return Ok(()) };
     let scanned = |i: usize, out: StoredMut<'_, T::Total>| {
-        scratch::reals_mut(out, |out| {
-            let x = x.data.part(i * piece, out.len());
-            scratch::reals(x, |x| {
-                scan(x, out);
-                Ok(())
-            })
-        })
+        scratch::reals_mut(out, |out| scratch::reals(x.data.part(i * piece, out.len()), |x| scan(x, out)))
     };
     out.try_for_each_chunk(piece, &scanned).map_err(Error::scratch(op))
 }
@@ -131,10 +128,10 @@ fn combine<T: Num>(
     out: &mut [T::Total],
     lines: Lines,
     reverse: bool,
-    with: impl Fn(T::Total, T::Total) -> T::Total + Copy,
-) {
+    with: impl Fn(Wide<T>, Wide<T>) -> Wide<T> + Copy,
+) -> pagelock_memory::Result<()> {
     if lines.inner > 1 {
-        return follow(out, lines, reverse, |at| x[at].to_total(), |at, _, before| with(before, x[at].to_total()));
+        return combine_columns(x, out, lines, reverse, with);
     }
     let group_len = ROWS_AT_ONCE * lines.n;
     for (x, out) in zip(x.chunks(group_len), out.chunks_mut(group_len)) {
@@ -147,18 +144,43 @@ fn combine<T: Num>(
             }),
         }
     }
+    Ok(())
+}
+
+/// [`combine`] for slabs with several columns: a row of them at a time.
+fn combine_columns<T: Num>(
+    x: &[T],
+    out: &mut [T::Total],
+    Lines { n, inner, .. }: Lines,
+    reverse: bool,
+    with: impl Fn(Wide<T>, Wide<T>) -> Wide<T>,
+) -> pagelock_memory::Result<()> {
+    scratch::with(inner, |all: &mut [Wide<T>]| {
+        for (x, out) in zip(x.chunks_exact(n * inner), out.chunks_exact_mut(n * inner)) {
+            for step in 0..n {
+                let row = if reverse { n - 1 - step } else { step };
+                let (x, out) = (&x[row * inner..][..inner], &mut out[row * inner..][..inner]);
+                for ((all, &x), out) in zip(zip(&mut all[..], x), out) {
+                    *all = if step == 0 { x.to_wide() } else { with(*all, x.to_wide()) };
+                    *out = T::Total::of_wide(*all);
+                }
+            }
+        }
+        Ok(())
+    })
 }
 
 /// Combines one row, in the order of the pairs.
 #[inline(always)]
 fn combine_row<'a, T: Num>(
     row: impl Iterator<Item = (&'a T, &'a mut T::Total)>,
-    with: impl Fn(T::Total, T::Total) -> T::Total,
+    with: impl Fn(Wide<T>, Wide<T>) -> Wide<T>,
 ) {
     let mut before = None;
     for (&x, out) in row {
-        *out = before.map_or(x.to_total(), |before| with(before, x.to_total()));
-        before = Some(*out);
+        let now = before.map_or(x.to_wide(), |before| with(before, x.to_wide()));
+        *out = T::Total::of_wide(now);
+        before = Some(now);
     }
 }
 
@@ -168,7 +190,7 @@ fn combine_rows<T: Num, const ROWS: usize>(
     x: &[T],
     out: &mut [T::Total],
     reverse: bool,
-    with: impl Fn(T::Total, T::Total) -> T::Total + Copy,
+    with: impl Fn(Wide<T>, Wide<T>) -> Wide<T> + Copy,
 ) {
     let n = out.len() / ROWS;
     let x: [&[T]; ROWS] = from_fn(|row| &x[row * n..][..n]);
@@ -178,13 +200,13 @@ fn combine_rows<T: Num, const ROWS: usize>(
         rest = others;
         row
     });
-    let mut last: Option<[T::Total; ROWS]> = None;
+    let mut last: Option<[Wide<T>; ROWS]> = None;
     let mut step = |at: usize| {
-        let now: [T::Total; ROWS] = from_fn(|row| {
-            let x = x[row][at].to_total();
+        let now: [Wide<T>; ROWS] = from_fn(|row| {
+            let x = x[row][at].to_wide();
             last.map_or(x, |last| with(last[row], x))
         });
-        zip(&mut out[..], now).for_each(|(out, now)| out[at] = now);
+        zip(&mut out[..], now).for_each(|(out, now)| out[at] = T::Total::of_wide(now));
         last = Some(now);
     };
     match reverse {

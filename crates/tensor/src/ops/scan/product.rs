@@ -1,6 +1,6 @@
 //! Running products along a dimension, and the recurrence that computes their derivative.
 
-use super::{Lines, combine, cuda, follow, running};
+use super::{Lines, Wide, combine, cuda, follow, running};
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{CpuView, StoredMut, vectorized};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -92,7 +92,7 @@ impl<T: Num> CpuKernel<T, 1> for Cumprod {
 
     fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
         let lines = Lines::along(self.dim, x.shape);
-        running("cumprod", lines, x, out, |x, out| combine(x, out, lines, false, T::Total::times))
+        running("cumprod", lines, x, out, |x, out| combine(x, out, lines, false, Wide::<T>::times))
     }
 }
 
