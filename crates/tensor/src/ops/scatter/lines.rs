@@ -46,9 +46,10 @@ impl Lines {
     }
 
     /// Whether indices are sorted first: a warp for each line would leave most of a device idle, or load neighbors of
-    /// other lines without using them.
+    /// other lines without using them. Sorting takes 3 KiB of memory for each line, so not for many lines.
     pub(super) fn are_sorted(&self) -> bool {
-        self.are_few_and_long() || self.step[0] != 1 && self.are_long()
+        const MANY: u64 = 1 << 18;
+        self.are_few_and_long() || self.step[0] != 1 && self.are_long() && self.lines < MANY
     }
 
     /// Whether all lines have the same index, so that whole entries are written.

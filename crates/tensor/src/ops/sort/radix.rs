@@ -91,7 +91,7 @@ pub(in crate::ops) fn sort(device: &CudaDevice, op: &'static str, keys: Keys) ->
     let Keys { keys, lines, n, dtype, bits } = keys;
     let radix = Radix::of(lines, n, dtype);
     let (elements, rows, tiles) = (lines * n, lines * BINS, radix.tiles as usize);
-    let (_, blocks, _) = (count(op, n)?, count(op, lines * tiles)?, count(op, rows * WARP)?);
+    let (_, blocks, _) = (count(op, n)?, count(op, lines * tiles)?, count(op, rows.div_ceil(THREADS / WARP))?);
     let of_tiles = Launch { grid: [blocks as u32, 1, 1], ..Launch::covering(1, THREADS as u32) };
     let of_rows = Launch::covering(rows * WARP, THREADS as u32);
     let numbers = |len: usize| allocate(device, op, len * size_of::<u32>());
