@@ -460,3 +460,37 @@ fn an_epoch_waits_for_the_memory_of_one_that_was_left_early() {
         assert_eq!(batch.unwrap().select(1, 0).unwrap().to_vec::<f32>().unwrap(), [i as f32]);
     }
 }
+
+/// Draws from the default generator in samples and in collation.
+struct Noise;
+
+impl Dataset for Noise {
+    type Sample = Tensor;
+
+    fn len(&self) -> usize {
+        64
+    }
+
+    fn get(&self, _: usize) -> Result<Tensor> {
+        Ok(Tensor::randn([3])?)
+    }
+}
+
+#[test]
+fn the_default_generator_gives_the_same_numbers_for_any_number_of_workers() {
+    let loader = |num_workers| {
+        let collate =
+            |noise: Vec<Tensor>| Ok(Tensor::cat(&noise.iter().collect::<Vec<_>>(), 0)?.add(&Tensor::randn([12])?)?);
+        DataLoader::with_collate(Noise, collate).batch_size(4).num_workers(num_workers)
+    };
+    let alone = loader(0);
+    let epochs = [epoch::<f32>(&alone), epoch::<f32>(&alone)];
+    assert_ne!(epochs[0], epochs[1]);
+    assert_ne!(epochs[0][0], epochs[0][1]);
+    let position = pagelock_tensor::default_generator().position();
+    for num_workers in [1, 4] {
+        let loader = loader(num_workers);
+        assert_eq!([epoch::<f32>(&loader), epoch::<f32>(&loader)], epochs, "{num_workers} workers");
+    }
+    assert_eq!(pagelock_tensor::default_generator().position(), position, "the program's own numbers go on");
+}

@@ -162,7 +162,7 @@ pub use ops::{
 pub use pagelock_memory::{debug_is_the_message, text};
 pub use parallel::{num_threads, set_num_threads};
 pub use precision::{Float32MatmulPrecision, float32_matmul_precision, set_float32_matmul_precision};
-pub use random::{Generator, GeneratorState, default_generator, manual_seed};
+pub use random::{Generator, GeneratorState, default_generator, manual_seed, with_seed};
 pub use shape::{Axes, AxisSet, Integer, IntoShape, MAX_RANK, Shape};
 #[doc(hidden)]
 pub use sizes::Sizes;

@@ -3,6 +3,7 @@
 //! Philox4x32-10: J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011,
 //! <https://doi.org/10.1145/2063384.2063405>. Each counter gives four 32-bit numbers.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,6 +11,7 @@ use crate::cpu::vectorized_widely;
 use crate::element::DType;
 use crate::error::Result;
 use crate::parallel::for_each_chunk_mut;
+use crate::thread_value::with_value;
 
 mod cuda;
 mod fill;
@@ -53,12 +55,12 @@ impl Generator {
 
     /// The seed.
     pub fn seed(&self) -> u64 {
-        self.seed.load(Ordering::Relaxed)
+        self.in_scope().map_or_else(|| self.seed.load(Ordering::Relaxed), |state| state.seed)
     }
 
     /// How many counters have been drawn; [`Generator::set_position`] goes back to it.
     pub fn position(&self) -> u64 {
-        self.position.load(Ordering::Relaxed)
+        self.in_scope().map_or_else(|| self.position.load(Ordering::Relaxed), |state| state.position)
     }
 
     /// Goes to a position of the sequence.
@@ -72,7 +74,10 @@ impl Generator {
     /// assert_eq!(generator.next_f64(), first);
     /// ```
     pub fn set_position(&self, position: u64) {
-        self.position.store(position, Ordering::Relaxed);
+        match self.in_scope() {
+            Some(state) => OF_SCOPE.set(Some(GeneratorState { position, ..state })),
+            None => self.position.store(position, Ordering::Relaxed),
+        }
     }
 
     /// The seed and the position, for a checkpoint.
@@ -92,14 +97,26 @@ impl Generator {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn set_state(&self, state: GeneratorState) {
+        if self.in_scope().is_some() {
+            return OF_SCOPE.set(Some(state));
+        }
         self.seed.store(state.seed, Ordering::Relaxed);
         self.set_position(state.position);
     }
 
     /// Takes `counters` positions and returns the first.
     pub(crate) fn take(&self, counters: u64) -> u64 {
+        if let Some(GeneratorState { position, .. }) = self.in_scope() {
+            self.set_position(position.wrapping_add(counters));
+            return position;
+        }
         // Relaxed: the position guards no other memory.
         self.position.fetch_add(counters, Ordering::Relaxed)
+    }
+
+    /// The state in this thread's scope of [`with_seed`], if this is the default generator.
+    fn in_scope(&self) -> Option<GeneratorState> {
+        OF_SCOPE.get().filter(|_| std::ptr::eq(self, default_generator()))
     }
 
     /// 64 random bits.
@@ -257,6 +274,9 @@ impl Draw {
         let draw = Draw::new(generator, elements, dtype);
         f(draw).inspect_err(|_| {
             let end = draw.position.wrapping_add(counters(elements, draw.rows));
+            if generator.in_scope().is_some() {
+                return generator.set_position(draw.position);
+            }
             // Relaxed: as in `take`.
             let _ = generator.position.compare_exchange(end, draw.position, Ordering::Relaxed, Ordering::Relaxed);
         })
@@ -266,7 +286,7 @@ impl Draw {
     pub(crate) fn new(generator: &Generator, elements: usize, dtype: DType) -> Draw {
         let rows = if dtype == DType::F64 { 2 } else { 4 };
         let position = generator.take(counters(elements, rows));
-        let is_default = std::ptr::eq(generator, default_generator());
+        let is_default = std::ptr::eq(generator, default_generator()) && generator.in_scope().is_none();
         Draw { seed: generator.seed(), stream: generator.stream, position, rows, is_default }
     }
 }
@@ -314,6 +334,11 @@ fn philox<const N: usize>(seed: u64, position: u64, stream: u64) -> [[u32; N]; 4
 
 static DEFAULT: OnceLock<Generator> = OnceLock::new();
 
+thread_local! {
+    /// The default generator's state in this thread's scope of [`with_seed`].
+    static OF_SCOPE: Cell<Option<GeneratorState>> = const { Cell::new(None) };
+}
+
 /// The generator that `rand` and `randn` draw from. Its seed is 0 until [`manual_seed`] sets another, so that runs
 /// can be reproduced.
 ///
@@ -329,7 +354,7 @@ pub fn default_generator() -> &'static Generator {
 /// Seeds the default generator and puts it at its start.
 ///
 /// Without this, its seed is 0, so that runs can be reproduced. Threads that draw from it at the same time get
-/// different numbers from run to run; give each thread a [`Generator`] of its own.
+/// different numbers from run to run; give each thread a [`Generator`] of its own, or use [`with_seed`].
 ///
 /// ```
 /// # use pagelock_tensor::{Tensor, manual_seed};
@@ -341,6 +366,20 @@ pub fn default_generator() -> &'static Generator {
 /// ```
 pub fn manual_seed(seed: u64) {
     default_generator().set_state(GeneratorState { seed, position: 0 });
+}
+
+/// Runs `f`. On this thread, the default generator begins with this seed, and afterwards continues where it was before.
+///
+/// A `DataLoader` calls datasets and collations this way, with a seed for each batch.
+///
+/// ```
+/// # use pagelock_tensor::{Tensor, with_seed};
+/// let noise = || with_seed(7, || Tensor::randn([3])?.to_vec::<f32>());
+/// assert_eq!(noise()?, noise()?);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+pub fn with_seed<R>(seed: u64, f: impl FnOnce() -> R) -> R {
+    with_value(&OF_SCOPE, Some(GeneratorState { seed, position: 0 }), f)
 }
 
 #[cfg(test)]

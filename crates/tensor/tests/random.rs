@@ -1,6 +1,6 @@
 //! Random numbers: their distributions, and that every sequence replays.
 
-use pagelock_tensor::{DType, Generator, Tensor, manual_seed, set_num_threads};
+use pagelock_tensor::{DType, Generator, Tensor, default_generator, manual_seed, set_num_threads, with_seed};
 
 const N: usize = 1 << 20;
 
@@ -233,4 +233,22 @@ fn multinomial_refuses_weights_without_a_finite_positive_sum() {
     assert!(refused(Tensor::zeros([2, 0]).unwrap()).contains("must have elements"));
     assert!(refused(Tensor::ones([1, 1, 1]).unwrap()).contains("one or two dimensions"));
     assert!(Tensor::ones([3]).unwrap().multinomial(4, false).is_err());
+}
+
+#[test]
+fn a_scope_with_a_seed_leaves_the_default_generator_as_it_was() {
+    manual_seed(3);
+    let first = Tensor::randn([5]).unwrap();
+    let before = default_generator().state();
+    let draw = || Tensor::randn([5]).unwrap().to_vec::<f32>().unwrap();
+    let [inside, again] = [0; 2].map(|_| with_seed(9, || [draw(), with_seed(9, draw), draw()]));
+    assert_eq!(inside, again);
+    assert_eq!(inside[0], inside[1]);
+    assert_ne!(inside[0], inside[2]);
+    assert_eq!(inside[0], Tensor::randn_with([5], &Generator::new(9)).unwrap().to_vec::<f32>().unwrap());
+    with_seed(1, || manual_seed(9));
+    assert!(std::panic::catch_unwind(|| with_seed(1, || panic!("inside"))).is_err());
+    assert_eq!(default_generator().state(), before);
+    manual_seed(3);
+    assert_eq!(Tensor::randn([5]).unwrap().to_vec::<f32>().unwrap(), first.to_vec::<f32>().unwrap());
 }

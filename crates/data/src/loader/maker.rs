@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::Holder;
-use pagelock_tensor::Generator;
+use pagelock_tensor::{Generator, default_generator, with_seed};
 
 use super::order::{Order, OrderKind, Position};
 use super::pinned::PinnedAllocator;
@@ -34,21 +34,25 @@ pub(super) struct Recipe {
     pub(super) holder: Holder,
 }
 
-/// The readers of an epoch's shards, by turn. Each is locked by the one thread that makes the shard's batches. A dataset with
-/// indices has none.
+/// The readers of an epoch's shards, by turn, and the epoch's seed. Each reader is locked by the one thread that makes the
+/// shard's batches. A dataset with indices has none.
 #[derive(Default)]
-pub(super) struct Readers(Vec<Mutex<ShardReader>>);
+pub(super) struct Readers {
+    readers: Vec<Mutex<ShardReader>>,
+    seed: u64,
+}
 
 impl Recipe {
     pub(super) fn readers(&self, start: Position, n_turns: usize) -> Readers {
-        let Some(share) = self.order.share() else { return Readers::default() };
+        let seed = default_generator().seed();
+        let Some(share) = self.order.share() else { return Readers { seed, ..Readers::default() } };
         let reader = |turn| {
             // Shards before `start.turn` had their turn in this round: their next batch is that of the next round.
             let round = start.round.saturating_add(u64::from(turn < start.turn));
             let next = self.order.first_sample(Position { round, ..start });
             Mutex::new(ShardReader { shard: share.shard_at(turn), next, state: ReaderState::Closed })
         };
-        Readers((0..n_turns).map(reader).collect())
+        Readers { readers: (0..n_turns).map(reader).collect(), seed }
     }
 
     /// Makes the batch at `position` in `to`; false if its shard has no more. A `refusal` becomes the error of the
@@ -61,7 +65,7 @@ impl Recipe {
         maker: &mut Maker,
         to: &mut AnyBatch,
     ) -> Result<bool> {
-        let mut reader = readers.0.get(position.turn).map(lock);
+        let mut reader = readers.readers.get(position.turn).map(lock);
         let (epoch, order, shard) = (position.epoch, &self.order, reader.as_deref_mut());
         let request = Request { epoch, order, indices: Vec::new(), shard, refusal };
         maker.run(request, |maker, request| {
@@ -75,14 +79,17 @@ impl Recipe {
             let _charged = self.holder.enter();
             maker.position = position;
             maker.is_pinning = self.n_pinned_steps > 0;
-            if !self.source.make(request, maker, to)? {
-                return Ok(false);
-            }
-            for (number, step) in self.steps.iter().enumerate() {
-                maker.is_pinning = number < self.n_pinned_steps;
-                step(to, maker)?;
-            }
-            Ok(true)
+            // What is drawn from the default generator does not depend on which worker makes which batch when.
+            with_seed(maker.generator(readers.seed).next_u64(), || {
+                if !self.source.make(request, maker, to)? {
+                    return Ok(false);
+                }
+                for (number, step) in self.steps.iter().enumerate() {
+                    maker.is_pinning = number < self.n_pinned_steps;
+                    step(to, maker)?;
+                }
+                Ok(true)
+            })
         })
     }
 }
