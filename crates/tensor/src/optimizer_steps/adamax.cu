@@ -9,7 +9,7 @@ INLINE Now now_of(const Rule& rule, f64 lr, const f64* clock) {
 
 INLINE R step(const Now& now, R x, R g, R (&kept)[2]) {
     R fallen = kept[1] * now.keep, own = magnitude(g) + now.eps;
-    kept[0] = kept[0] + now.new_mean * (g - kept[0]);
+    kept[0] = kept[0] * (1 - now.new_mean) + g * now.new_mean;
     kept[1] = is_better(fallen, own) ? fallen : own;
     return x + now.rate * kept[0] / kept[1];
 }

@@ -52,7 +52,7 @@ impl Formula for AdamaxRule {
             now,
             #[inline(always)]
             |x: R, [m, u]: [R; 2], g| {
-                let (m, u) = (m + new_mean * (g - m), (u * keep).extreme::<true>(g.magnitude() + eps));
+                let (m, u) = (m * (R::ONE - new_mean) + new_mean * g, (u * keep).extreme::<true>(g.magnitude() + eps));
                 (x + rate * m / u, [m, u])
             },
         )

@@ -14,7 +14,7 @@ INLINE Now now_of(const Rule& rule, f64 lr, const f64* clock) {
 }
 
 INLINE R step(const Now& now, R x, R g, R (&kept)[2]) {
-    kept[0] = kept[0] + now.new_mean * (g - kept[0]);
+    kept[0] = kept[0] * (1 - now.new_mean) + g * now.new_mean;
     kept[1] = kept[1] * now.keep_square + now.new_square * g * g;
     R root = sqrt(kept[1] / now.share) + now.eps;
     return x + now.of_grad * g / root + now.of_mean * kept[0] / root;

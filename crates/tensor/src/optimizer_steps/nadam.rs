@@ -65,7 +65,7 @@ impl Formula for NAdamRule {
             now,
             #[inline(always)]
             |x: R, [m, v]: [R; 2], g| {
-                let (m, v) = (m + new_mean * (g - m), v * keep_square + new_square * g * g);
+                let (m, v) = (m * (R::ONE - new_mean) + new_mean * g, v * keep_square + new_square * g * g);
                 let root = (v / share).sqrt() + eps;
                 (x + of_grad * g / root + of_mean * m / root, [m, v])
             },

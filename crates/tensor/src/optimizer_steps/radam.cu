@@ -15,7 +15,7 @@ INLINE Now now_of(const Rule& rule, f64 lr, const f64* clock) {
 }
 
 INLINE R step(const Now& now, R x, R g, R (&kept)[2]) {
-    kept[0] = kept[0] + now.new_mean * (g - kept[0]);
+    kept[0] = kept[0] * (1 - now.new_mean) + g * now.new_mean;
     kept[1] = kept[1] * now.keep_square + now.new_square * g * g;
     R moved = now.rate * kept[0];
     return x + (now.is_known ? moved / (sqrt(kept[1]) + now.eps) : moved);

@@ -61,7 +61,7 @@ impl Formula for RAdamRule {
             now,
             #[inline(always)]
             |x: R, [m, v]: [R; 2], g| {
-                let (m, v) = (m + new_mean * (g - m), v * keep_square + new_square * g * g);
+                let (m, v) = (m * (R::ONE - new_mean) + new_mean * g, v * keep_square + new_square * g * g);
                 let step = rate * m;
                 (x + if is_known { step / (v.sqrt() + eps) } else { step }, [m, v])
             },

@@ -12,7 +12,7 @@ template <int KEPT> INLINE R step(const Now& now, R x, R g, R (&kept)[KEPT]) {
     R square = kept[0];
     if constexpr (KEPT > 1) {
         if (now.centered) {
-            kept[1] = kept[1] + now.new_share * (g - kept[1]);
+            kept[1] = kept[1] * now.keep + now.new_share * g;
             square = square - kept[1] * kept[1];
         }
     }

@@ -73,7 +73,7 @@ impl RmsPropRule {
                 kept[0] = kept[0] * keep + new * g * g;
                 let mut square = kept[0];
                 if centered {
-                    kept[1] = kept[1] + new * (g - kept[1]);
+                    kept[1] = kept[1] * keep + new * g;
                     square = square - kept[1] * kept[1];
                 }
                 let mut direction = g / (square.sqrt() + eps);
