@@ -37,6 +37,8 @@ use crate::tensor::{Raw, Tensor};
 pub(crate) enum Saves {
     Nothing,
     Inputs,
+    /// Each input for which another input needs a gradient.
+    OtherInputs,
     Output,
     /// The inputs, with the output in place of the last one.
     OutputForLast,

@@ -306,3 +306,16 @@ fn a_second_gradient_with_a_changed_index_is_an_error() -> Result {
     assert!(matches!(again, Err(Error::StaleSaved { .. })), "{again:?}");
     Ok(())
 }
+
+#[test]
+fn a_product_saves_only_what_a_gradient_needs() {
+    let (x, constant) = (leaf(&[2.0, 3.0]), Tensor::new([5.0, 7.0]).unwrap());
+    let changed = (&x + 0.0).unwrap();
+    let product = (&changed * &constant).unwrap();
+    no_grad(|| changed.fill_(0.0)).unwrap(); // only the gradient of the constant would need it
+    product.sum(..).unwrap().backward().unwrap();
+    assert_eq!(x.grad().unwrap().to_vec::<f32>().unwrap(), [5.0, 7.0]);
+    let product = (&x * &constant).unwrap();
+    no_grad(|| constant.fill_(0.0)).unwrap();
+    assert!(matches!(product.sum(..).unwrap().backward(), Err(Error::StaleSaved { .. })));
+}

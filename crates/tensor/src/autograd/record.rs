@@ -11,7 +11,7 @@ use super::mode::is_grad_enabled;
 use super::node::{GradFn, NodeRef};
 use crate::element::DType;
 use crate::error::{Error, Result};
-use crate::inlined::Array;
+use crate::inlined::{Array, from_fn};
 use crate::layout::Layout;
 use crate::op::{Derivative, Saves, View};
 use crate::shape::Shape;
@@ -122,6 +122,11 @@ impl<const N: usize> SavedTensors<N> {
         match saves {
             Saves::Nothing => SavedTensors::Nothing,
             Saves::Inputs => SavedTensors::Inputs(kept(&inputs)),
+            Saves::OtherInputs => {
+                let needs_grad = inputs.mapped(|input| input.is_some_and(|input| input.node.is_some()));
+                let is_needed = |i: usize| (0..N).any(|other| other != i && needs_grad[other]);
+                SavedTensors::Inputs(kept(&from_fn::<_, N>(|i| inputs[i].filter(|_| is_needed(i)))))
+            }
             Saves::Output => SavedTensors::Output(SavedTensor::new(out.clone())),
             Saves::OutputForLast => {
                 let mut of = inputs;
