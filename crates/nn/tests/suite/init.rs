@@ -88,6 +88,14 @@ fn truncated_normal_numbers_stay_in_their_bounds_and_follow_the_distribution() {
     let far = Tensor::of(DType::F64).zeros(100).unwrap();
     init::trunc_normal_(&far, (0.0, 1.0), (3.0, 5.0), &generator).unwrap();
     assert!(numbers(&far).iter().all(|x| (3.0..=5.0).contains(x)));
+    // Far out, the density falls like e^(−bound · x), so the mean excess is nearly 1 / bound.
+    for (low, high) in [(9.5, 10.0), (-10.0, -9.5), (30.0, f64::INFINITY)] {
+        let far = Tensor::of(DType::F64).zeros(20_000).unwrap();
+        init::trunc_normal_(&far, (0.0, 1.0), (low, high), &generator).unwrap();
+        let (all, bound) = (numbers(&far), low.abs().min(high.abs()));
+        let excess = all.iter().map(|x| x.abs() - bound).sum::<f64>() / 20_000.0;
+        assert!(all.iter().all(|x| (low..=high).contains(x)) && (excess * bound - 0.97).abs() < 0.05, "{low} {excess}");
+    }
 }
 
 #[test]
