@@ -234,3 +234,18 @@ fn each_group_of_parameters_follows_from_its_own_rate() {
     assert_eq!(said, "LrScheduler: 2 learning rates were given for 1 groups of parameters; give one for each");
     assert_eq!(other.lr(), 0.5);
 }
+
+#[test]
+fn a_rate_that_falls_to_0_never_becomes_negative() {
+    for total_iters in 1..200 {
+        let weight = Parameter::new(Tensor::ones([2]).unwrap());
+        let mut opt = Sgd::new(vec![weight.clone()], 0.1);
+        let mut scheduler = LrScheduler::new(&mut opt, LinearLr::new(total_iters).end_factor(0.0)).unwrap();
+        for _ in 0..total_iters + 2 {
+            weight.sum(..).unwrap().backward().unwrap();
+            opt.step().unwrap_or_else(|error| panic!("{total_iters}: {error}"));
+            scheduler.step(&mut opt).unwrap();
+        }
+        assert!(opt.lr() < 1e-15);
+    }
+}

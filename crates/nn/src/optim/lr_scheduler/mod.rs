@@ -131,6 +131,11 @@ pub struct LrState {
     pub lrs: Vec<f64>,
 }
 
+/// The rate, or 0 if rounding made it negative: optimizers refuse negative rates.
+fn without_rounding(base: f64, lr: f64) -> f64 {
+    if lr < 0.0 && lr > -1e-12 * base { 0.0 } else { lr }
+}
+
 impl<S: Schedule> LrScheduler<S> {
     /// Sets the rate to begin with for each group of parameters, computed from the group's current rate.
     ///
@@ -156,7 +161,8 @@ impl<S: Schedule> LrScheduler<S> {
         let (step, now) = (self.state.step + 1, optimizer.lrs());
         check_lrs("LrScheduler", &self.state.base, now.len())?;
         let groups = self.state.base.iter().zip(&now);
-        let lrs: Vec<f64> = groups.map(|(&base, &lr)| self.schedule.next(step, base, lr)).collect();
+        let lrs: Vec<f64> =
+            groups.map(|(&base, &lr)| without_rounding(base, self.schedule.next(step, base, lr))).collect();
         optimizer.set_lrs(&lrs)?;
         (self.state.step, self.state.lrs) = (step, lrs);
         Ok(())
