@@ -17,8 +17,19 @@ use std::sync::Arc;
 const MASTER: &str = "master_weight";
 const LR: &str = "lr";
 const INITIAL_LR: &str = "initial_lr";
-/// PyTorch's settings that do not change what a step computes.
-const IGNORED_SETTINGS: [&str; 5] = ["foreach", "capturable", "differentiable", "fused", "param_names"];
+/// PyTorch's settings that do not change what a step computes; the last five are notes of its schedulers.
+const IGNORED_SETTINGS: [&str; 10] = [
+    "foreach",
+    "capturable",
+    "differentiable",
+    "fused",
+    "param_names",
+    "max_lr",
+    "min_lr",
+    "base_momentum",
+    "max_momentum",
+    "swa_lr",
+];
 
 impl Groups {
     pub(super) fn state_dict(&self, methods: &mut dyn Methods) -> Result<OptimizerState> {

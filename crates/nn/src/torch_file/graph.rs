@@ -159,6 +159,11 @@ impl Graph {
                 Node::Bytes(bytes) => Ok(Node::Bytes(bytes.clone())),
                 _ => Err(wrong_arguments()),
             },
+            (Global::RebuildTensorV2, [_, _, _, _, _, _, notes]) if !matches!(self.node(*notes), Node::Dict(all) if all.is_empty()) =>
+            {
+                let fix = "save `x.resolve_conj().resolve_neg()` instead";
+                Err(Fault::Unreadable(format!("a tensor is saved as the conjugate or the negative of another; {fix}")))
+            }
             (Global::RebuildTensor, [storage, offset, shape, strides])
             | (Global::RebuildTensorV2, [storage, offset, shape, strides, ..]) => {
                 self.tensor(*storage, *offset, *shape, *strides, None)

@@ -384,6 +384,8 @@ fn push_entry(entries: &mut Vec<(TorchValue, TorchValue)>, name: &str, tensor: &
     }
     let value: TorchValue = match name {
         "step" if tensor.dtype().is_float() => tensor.to_dtype(DType::F32)?.into(),
+        // PyTorch changes these in place, so parameters must not share them.
+        "mu_product" | "mu" | "eta" => AnyTensor::from(tensor.float()?.deep_clone()?).into(),
         name if COUNTS.contains(&name) => (tensor.float()?.item::<f64>()? as i64).into(),
         name if NUMBERS.contains(&name) => tensor.float()?.item::<f64>()?.into(),
         _ => tensor.clone().into(),
