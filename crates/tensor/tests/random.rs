@@ -1,8 +1,13 @@
 //! Random numbers: their distributions, and that every sequence replays.
 
+use std::sync::Mutex;
+
 use pagelock_tensor::{DType, Generator, Tensor, default_generator, manual_seed, set_num_threads, with_seed};
 
 const N: usize = 1 << 20;
+
+/// Held by tests that draw from the default generator.
+static DEFAULT: Mutex<()> = Mutex::new(());
 
 fn uniform(dtype: DType, generator: &Generator) -> Vec<f64> {
     Tensor::of(dtype).rand_with([N], generator).unwrap().to_vec().unwrap()
@@ -163,6 +168,7 @@ fn every_order_of_three_is_equally_likely() {
 /// The only test here that draws from the default generator, since others would move it meanwhile.
 #[test]
 fn a_manual_seed_replays_the_default_generator() {
+    let _alone = DEFAULT.lock();
     let draw = || {
         let tensors = (Tensor::rand([100]).unwrap(), Tensor::randn([100]).unwrap(), Tensor::randperm(100).unwrap());
         (tensors.0.to_vec::<f32>().unwrap(), tensors.1.to_vec::<f32>().unwrap(), tensors.2.to_vec::<i64>().unwrap())
@@ -237,6 +243,7 @@ fn multinomial_refuses_weights_without_a_finite_positive_sum() {
 
 #[test]
 fn a_scope_with_a_seed_leaves_the_default_generator_as_it_was() {
+    let _alone = DEFAULT.lock();
     manual_seed(3);
     let first = Tensor::randn([5]).unwrap();
     let before = default_generator().state();

@@ -154,15 +154,16 @@ pub fn interpolate(x: &Tensor, scale: Scale<'_>, options: InterpolateOptions) ->
     {
         return repeated(x, &times);
     }
+    // As in PyTorch, linear and smoothed modes ignore the factor where the size stays.
+    let ignores_scale = options.antialias || options.mode.is_linear();
+    let stays = |axis: usize| space[axis] == sizes[axis] && (axis_scale(axis) == 1.0 || ignores_scale);
+    if (0..sizes.len()).all(stays) {
+        return x.deep_clone();
+    }
     let resize = |x: &Tensor| {
-        sizes.iter().enumerate().try_fold(x.clone(), |x, (axis, &to)| {
-            let (from, scale) = (space[axis], axis_scale(axis));
-            // As in PyTorch, linear and smoothed modes ignore the factor where the size stays.
-            let ignores_scale = options.antialias || options.mode.is_linear();
-            if from == to && (scale == 1.0 || ignores_scale) {
-                return Ok(x);
-            }
-            resize_dim(&x, axis + 2, &Taps::new(options, [from, to], scale))
+        sizes.iter().enumerate().try_fold(x.clone(), |x, (axis, &to)| match stays(axis) {
+            true => Ok(x),
+            false => resize_dim(&x, axis + 2, &Taps::new(options, [space[axis], to], axis_scale(axis))),
         })
     };
     no_autocast(|| match options.mode.dims() {

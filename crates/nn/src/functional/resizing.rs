@@ -40,7 +40,7 @@ pub fn pixel_shuffle(x: &Tensor, upscale_factor: usize) -> Result<Tensor> {
     };
     let split = [batch, channels / square, r, r, height, width].map(signed);
     let shape = [batch, channels / square, tall, wide].map(signed);
-    x.reshape(split)?.permute([0, 1, 4, 2, 5, 3])?.reshape(shape)
+    x.reshape(split)?.permute([0, 1, 4, 2, 5, 3])?.deep_clone()?.reshape(shape)
 }
 
 /// Turns pixels into channels: the inverse of [`pixel_shuffle`].
@@ -61,7 +61,7 @@ pub fn pixel_unshuffle(x: &Tensor, downscale_factor: usize) -> Result<Tensor> {
     };
     let split = [batch, channels, height / r, r, width / r, r].map(signed);
     let shape = [batch, out_channels, height / r, width / r].map(signed);
-    x.reshape(split)?.permute([0, 1, 3, 5, 2, 4])?.reshape(shape)
+    x.reshape(split)?.permute([0, 1, 3, 5, 2, 4])?.deep_clone()?.reshape(shape)
 }
 
 /// Interleaves the channels of `groups` groups: the first channel of each group, then the second of each, and so on.
@@ -88,5 +88,5 @@ pub fn channel_shuffle(x: &Tensor, groups: usize) -> Result<Tensor> {
         let expected = format!("a divisor of the {channels} channels of {}", x.shape());
         return Err(wrong_argument("channel_shuffle", "groups", groups, &expected));
     }
-    x.unflatten(1, [groups, channels / groups])?.transpose(1, 2)?.flatten(1, 2)
+    x.unflatten(1, [groups, channels / groups])?.transpose(1, 2)?.deep_clone()?.flatten(1, 2)
 }

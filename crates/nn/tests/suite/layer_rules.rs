@@ -3,7 +3,7 @@
 
 use pagelock_nn::functional::{self as F, AttentionOptions};
 use pagelock_nn::*;
-use pagelock_tensor::{DType, Generator, Half, Int, PadMode, Result, Tensor, autocast};
+use pagelock_tensor::{self as tensor, DType, Generator, Half, Int, PadMode, Result, Tensor, autocast, no_grad};
 
 use crate::pytorch;
 
@@ -279,4 +279,29 @@ fn layers_run_in_half_precision_and_under_autocast() {
             assert!(far < 0.1, "{title}: {far}");
         }
     }
+}
+
+#[test]
+fn rearranged_tensors_never_share_the_elements_of_their_inputs() {
+    let x = || Tensor::ones([1, 4, 2, 2]).unwrap();
+    let same = |mode| move |x: &Tensor| F::interpolate(x, F::Scale::Size(&[2, 2]), F::InterpolateOptions::mode(mode));
+    type Rearrange = Box<dyn Fn(&Tensor) -> tensor::Result<Tensor>>;
+    let calls: [(&str, Rearrange); 8] = [
+        ("pixel_shuffle", Box::new(|x| F::pixel_shuffle(x, 1))),
+        ("pixel_unshuffle", Box::new(|x| F::pixel_unshuffle(x, 1))),
+        ("channel_shuffle", Box::new(|x| F::channel_shuffle(x, 1))),
+        ("nearest", Box::new(same(F::InterpolationMode::Nearest))),
+        ("bilinear", Box::new(same(F::InterpolationMode::Bilinear))),
+        ("repeat_interleave", Box::new(|x| x.repeat_interleave(1, 0))),
+        ("diff", Box::new(|x| x.diff(0, 1))),
+        ("masked_scatter", Box::new(|x| x.masked_scatter(&x.eq_scalar(0.0)?, &Tensor::zeros([0])?))),
+    ];
+    for (name, call) in calls {
+        let x = x();
+        let y = call(&x).unwrap();
+        no_grad(|| y.fill_(7.0)).unwrap();
+        assert_eq!(x.to_vec::<f32>().unwrap(), [1.0; 16], "{name}");
+    }
+    let repeated = x().repeat_interleave(3, 0).unwrap();
+    no_grad(|| repeated.fill_(7.0)).unwrap();
 }

@@ -1,6 +1,7 @@
 //! Differences of neighbors, integrals by trapezoids, covariances, distances between whole tensors, bounded norms.
 
 use super::number_like;
+use super::rearrange::own_copy;
 use super::reduce::{Reduced, sum};
 use crate::autocast::{no_autocast, prepared};
 use crate::element::Scalar;
@@ -24,7 +25,7 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`] if there is no such dimension.
     pub fn diff(&self, n: usize, dim: isize) -> Result<Tensor<K>> {
-        diff(self.raw(), n, dim).map(Raw::typed)
+        own_copy(self.raw(), diff(self.raw(), n, dim)?)
     }
 }
 

@@ -98,7 +98,7 @@ impl<K: Kind> Tensor<K> {
     /// [`Error::Argument`] if there is no such dimension, or the tensor already has the most dimensions possible.
     pub fn repeat_interleave(&self, repeats: usize, dim: isize) -> Result<Tensor<K>> {
         let dim = self.shape().dim("repeat_interleave", dim)?;
-        repeated(self.raw(), dim, dim + 1, repeats).map(Raw::typed)
+        own_copy(self.raw(), repeated(self.raw(), dim, dim + 1, repeats)?)
     }
 
     /// Pads the last dimensions in front and behind, or cuts them where a size is negative. `sizes` are
@@ -139,7 +139,7 @@ impl<K: Kind> Tensor<K> {
 }
 
 /// The result, copied if it shares the elements of `x`.
-fn own_copy<K: Kind>(x: &Raw, result: Raw) -> Result<Tensor<K>> {
+pub(super) fn own_copy<K: Kind>(x: &Raw, result: Raw) -> Result<Tensor<K>> {
     if result.storage.is(&x.storage) { result.copied() } else { Ok(result) }.map(Raw::typed)
 }
 

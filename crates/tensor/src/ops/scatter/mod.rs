@@ -97,7 +97,7 @@ impl<K: Kind> Tensor<K> {
         let mask = mask.raw().expand(*self.shape())?.reshape(&[-1])?;
         let all: Tensor<Bool> = mask.clone().typed();
         if all.is_empty() || source.shape().elements() == 0 && !all.any(..)?.item::<bool>()? {
-            return Ok(self.clone());
+            return self.deep_clone();
         }
         if self.raw().node.is_none() && source.node.is_none() {
             return masked(self.raw(), &mask, source).map(Raw::typed);
