@@ -65,10 +65,10 @@ impl Stream {
         });
         let (fence, result) = Fence::after(self.core(), queued, total);
         if let Some(fence) = fence {
-            for copy in copies {
-                fence.recorded.iter().for_each(|event| copy.target.access().note_event(event.clone()));
-                copy.buffer.add_reader(fence.clone());
-            }
+            let targets = copies.iter().map(|copy| copy.target.access());
+            targets.for_each(|target| fence.recorded.iter().for_each(|event| target.note_event(event.clone())));
+            let done: Arc<dyn Completion> = fence;
+            HostBuffer::add_reader_to_each(copies.iter().map(|copy| copy.buffer), &done);
         }
         result
     }
@@ -98,6 +98,7 @@ impl Stream {
         });
         let (fence, result) = Fence::after(self.core(), queued, total);
         if let Some(fence) = fence {
+            // No `Completion` can panic here: the buffers have none, since `bytes_mut` has waited for all.
             copies.iter_mut().for_each(|copy| copy.buffer.add_writer(fence.clone()));
         }
         result

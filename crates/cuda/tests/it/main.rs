@@ -7,6 +7,7 @@
 #![allow(clippy::single_range_in_vec_init, clippy::reversed_empty_ranges, reason = "ranges of buffers, bad ones too")]
 
 mod captures;
+mod completions;
 mod deferred_drops;
 mod device_memory;
 mod errors;

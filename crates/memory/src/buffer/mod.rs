@@ -123,7 +123,18 @@ impl HostBuffer {
 
     /// Notes that a device reads the bytes until `done`: writing and dropping will wait for it.
     pub fn add_reader(&self, done: Arc<dyn Completion>) {
-        self.pending.add(Use::Reads, done);
+        Self::add_reader_to_each([self], &done);
+    }
+
+    /// Like [`add_reader`](Self::add_reader) of each buffer, but if a [`Completion`] panics, every buffer still has its
+    /// reader.
+    pub fn add_reader_to_each<'a, B>(buffers: B, done: &Arc<dyn Completion>)
+    where
+        B: IntoIterator<Item = &'a Self, IntoIter: Clone>,
+    {
+        let buffers = buffers.into_iter();
+        buffers.clone().for_each(|buffer| buffer.pending.push(Use::Reads, done.clone()));
+        buffers.for_each(|buffer| buffer.pending.sweep());
     }
 
     /// Notes that a device writes the bytes until `done`: reading, writing and dropping will wait for it.
@@ -139,7 +150,8 @@ impl HostBuffer {
     /// }
     /// ```
     pub fn add_writer(&mut self, done: Arc<dyn Completion>) {
-        self.pending.add(Use::Writes, done);
+        self.pending.push(Use::Writes, done);
+        self.pending.sweep();
     }
 
     /// The same buffer, whose drop does not wait for a device that still uses it, if the pending [`Completion`] can

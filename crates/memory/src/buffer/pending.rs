@@ -145,13 +145,19 @@ impl Pending {
         self.store_uses(&list);
     }
 
-    pub(super) fn add(&self, kind: Use, done: Arc<dyn Completion>) {
+    /// Adds an access. Runs no code of a [`Completion`], so it cannot panic.
+    pub(super) fn push(&self, kind: Use, done: Arc<dyn Completion>) {
         let mut list = lock(&self.list);
         list.push((kind, done));
-        self.store_uses(&list); // before `is_done`, which may panic: the new access must be pending in any case
-        let newest = list.len() - 1;
-        let mut at = 0..;
-        list.retain(|(_, done)| at.next() == Some(newest) || !done.is_done());
+        self.store_uses(&list);
+    }
+
+    /// Removes the accesses that are done, except the newest.
+    pub(super) fn sweep(&self) {
+        let mut finished = Vec::new(); // dropped after the lock is released: the drop may be a user's code
+        let mut list = lock(&self.list);
+        let newest = list.len().saturating_sub(1);
+        finished.extend(list.extract_if(..newest, |(_, done)| done.is_done()));
         self.store_uses(&list);
     }
 

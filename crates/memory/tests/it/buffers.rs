@@ -4,8 +4,9 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     sync::{
-        Arc, Condvar, Mutex,
+        Arc, Condvar, Mutex, Weak,
         atomic::{AtomicPtr, AtomicUsize, Ordering::SeqCst},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -113,17 +114,18 @@ fn finished_completions_do_not_pile_up() {
     assert_eq!(Arc::strong_count(&first), 1, "the buffer forgot the finished one");
 }
 
-#[test]
-fn a_completion_that_panics_hides_none_that_is_added_behind_it() {
-    struct Panics;
-    impl Completion for Panics {
-        fn is_done(&self) -> bool {
-            panic!("asked whether it is done")
-        }
+struct Panics;
 
-        fn wait(&self) {}
+impl Completion for Panics {
+    fn is_done(&self) -> bool {
+        panic!("asked whether it is done")
     }
 
+    fn wait(&self) {}
+}
+
+#[test]
+fn a_completion_that_panics_hides_none_that_is_added_behind_it() {
     let mut buffer = HostBuffer::allocate(&Pageable, 16).unwrap();
     let behind = Arc::new(CountedWaits::default());
     buffer.add_reader(Arc::new(Panics));
@@ -133,6 +135,49 @@ fn a_completion_that_panics_hides_none_that_is_added_behind_it() {
     buffer.bytes_mut().unwrap();
 
     assert_eq!(behind.waits(), 1, "a device reads the bytes until then");
+}
+
+#[test]
+fn a_completion_of_one_buffer_that_panics_hides_no_reader_of_the_next() {
+    let [first, mut second] = [0; 2].map(|_| HostBuffer::allocate(&Pageable, 16).unwrap());
+    let reader = Arc::new(CountedWaits::default());
+    first.add_reader(Arc::new(Panics));
+    let done: Arc<dyn Completion> = reader.clone();
+    let added = catch_unwind(AssertUnwindSafe(|| HostBuffer::add_reader_to_each([&first, &second], &done)));
+    assert!(added.is_err());
+
+    second.bytes_mut().unwrap();
+
+    assert_eq!(reader.waits(), 1, "a device reads the bytes until then");
+}
+
+#[test]
+fn the_drop_of_a_finished_completion_may_use_the_buffer() {
+    /// Done; another thread uses the buffer while this is dropped.
+    struct Uses(Weak<HostBuffer>, mpsc::Sender<bool>);
+    impl Completion for Uses {
+        fn is_done(&self) -> bool {
+            true
+        }
+
+        fn wait(&self) {}
+    }
+    impl Drop for Uses {
+        fn drop(&mut self) {
+            let (buffer, (send, used)) = (self.0.upgrade().unwrap(), mpsc::channel());
+            thread::spawn(move || {
+                buffer.wait_for_all();
+                send.send(())
+            });
+            let _ = self.1.send(used.recv_timeout(Duration::from_secs(5)).is_ok());
+        }
+    }
+
+    let (send, used) = mpsc::channel();
+    let buffer = Arc::new(HostBuffer::allocate(&Pageable, 16).unwrap());
+    buffer.add_reader(Arc::new(Uses(Arc::downgrade(&buffer), send)));
+    buffer.add_reader(Arc::new(CountedWaits::default()));
+    assert!(used.recv().unwrap(), "the buffer was locked");
 }
 
 #[test]
