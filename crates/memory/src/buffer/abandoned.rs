@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::{Completion, owner::Owner};
+use super::{Completion, owner::Owner, pending::take_keeper};
 use crate::sync::lock_std;
 
 /// The block of a dropped [`HostBuffer`](crate::HostBuffer). Call [`free`](Self::free) when the device is done with
@@ -35,8 +35,12 @@ impl Abandoned {
     }
 
     /// Frees the memory, because the device is done with it. If the buffer was dropped by a thread that may not wait,
-    /// this waits for the buffer's other completions first, and leaks the memory if one of their devices is lost.
+    /// this waits for the buffer's other completions first, and leaks the memory if one of their devices is lost. If
+    /// the thread that calls this may not wait either, one of them [keeps](Completion::keep) the block.
     pub fn free(mut self) {
+        if let Some(keeper) = take_keeper(&mut self.completions) {
+            return drop(keeper.keep(self)); // leaks if it is not kept
+        }
         let completions = std::mem::take(&mut self.completions);
         completions.iter().for_each(|completion| completion.wait());
         if !completions.iter().any(|completion| completion.is_lost()) {

@@ -96,6 +96,12 @@ fn refuse(why: Refusal) {
     }
 }
 
+/// Takes one out of `all` for which this thread may not wait.
+pub(super) fn take_keeper(all: &mut Vec<Arc<dyn Completion>>) -> Option<Arc<dyn Completion>> {
+    let keeper = all.iter().position(|done| !done.may_wait())?;
+    Some(all.swap_remove(keeper))
+}
+
 type List = Vec<(Use, Arc<dyn Completion>)>;
 
 pub(super) struct Pending {
@@ -134,8 +140,7 @@ impl Pending {
             return None;
         }
         let mut all: Vec<_> = lock(&self.list).iter().map(|(_, done)| done.clone()).collect();
-        let keeper = all.iter().position(|done| !done.may_wait())?;
-        Some((all.swap_remove(keeper), all))
+        Some((take_keeper(&mut all)?, all))
     }
 
     /// Forgets all accesses, for which other buffers wait.
