@@ -327,7 +327,11 @@ impl Reservation {
     }
 
     /// The same reservation, which also holds `other`, one in another budget, until it is dropped.
-    pub(crate) fn and(mut self, second: Reservation) -> Self {
+    pub(crate) fn and(mut self, other: Reservation) -> Self {
+        let second = match self.second.take() {
+            Some(second) => second.and(other),
+            None => other,
+        };
         self.second = Some(Box::new(second));
         self
     }

@@ -3,7 +3,7 @@
 use std::{cell::Cell, fmt, ptr::NonNull, sync::Arc};
 
 use crate::{
-    Block, Budget, Error, Held, Holder, MemoryKind, PoolStats, Resource, Result,
+    Block, Budget, Error, Held, Holder, MemoryKind, PoolStats, Reservation, Resource, Result,
     holder::{MAX_NAMED, Tally},
     ledger,
     resource::debug_block,
@@ -101,7 +101,12 @@ impl<R: Resource> Resource for Counted<R> {
     type Block = CountedBlock<R>;
 
     fn allocate(&self, len_bytes: usize) -> Result<CountedBlock<R>> {
-        let block = self.shared.resource.allocate(len_bytes).map_err(|error| self.shared.name_holders(error))?;
+        self.allocate_charged(len_bytes, &mut None)
+    }
+
+    fn allocate_charged(&self, len_bytes: usize, charged: &mut Option<Reservation>) -> Result<CountedBlock<R>> {
+        let block = self.shared.resource.allocate_charged(len_bytes, charged);
+        let block = block.map_err(|error| self.shared.name_holders(error))?;
         let holder = Holder::current();
         let len_bytes = block.len_bytes(); // what is subtracted when the block is dropped
         self.shared.counts().add(holder, len_bytes as u64);

@@ -79,12 +79,21 @@ impl<R: Resource> Resource for Limited<R> {
     type Block = LimitedBlock<R::Block>;
 
     fn allocate(&self, len_bytes: usize) -> Result<Self::Block> {
+        self.allocate_charged(len_bytes, &mut None)
+    }
+
+    fn allocate_charged(&self, len_bytes: usize, charged: &mut Option<Reservation>) -> Result<Self::Block> {
         let footprint = self.footprint(len_bytes) as u64;
         let mut reservation = self.budget.reserve_with_overhead(footprint, self.overhead_bytes)?;
         if let Some(ceiling) = &self.ceiling {
             reservation = reservation.and(ceiling.reserve_with_overhead(footprint, self.overhead_bytes)?);
         }
-        Ok(LimitedBlock { block: self.resource.allocate(len_bytes)?, _reservation: reservation })
+        let mut reservation = Some(match charged.take() {
+            Some(charged) => reservation.and(charged),
+            None => reservation,
+        });
+        let block = self.resource.allocate_charged(len_bytes, &mut reservation)?;
+        Ok(LimitedBlock { block, _reservation: reservation })
     }
 
     fn trim(&self) -> usize {
@@ -108,11 +117,12 @@ impl<R: Resource> Resource for Limited<R> {
     }
 }
 
-/// A block of [`Limited`]: the inner block and its reservation, dropped in this order.
+/// A block of [`Limited`]: the inner block and its reservation, dropped in this order. The inner block may have taken
+/// the reservation.
 #[derive(Debug)]
 pub struct LimitedBlock<B> {
     block: B,
-    _reservation: Reservation,
+    _reservation: Option<Reservation>,
 }
 
 // SAFETY: everything is the inner block's, which this one owns.

@@ -22,7 +22,7 @@ use rustix::{
     process::{Resource as Limit, getrlimit},
 };
 
-use crate::{Block, ByteSize, Error, MemoryKind, Resource, Result};
+use crate::{Block, ByteSize, Error, MemoryKind, Reservation, Resource, Result};
 
 /// Locks pages for a device, and unlocks them.
 ///
@@ -77,7 +77,7 @@ pub trait PageLocker: fmt::Debug + Send + Sync + 'static {
     unsafe fn unlock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()>;
 
     /// Runs `free`, which unlocks and frees the pages of a dropped block: at once, or later if this thread must not
-    /// call [`unlock`](Self::unlock) now.
+    /// call [`unlock`](Self::unlock) now. Until then, the pages are charged to their budget.
     fn when_possible(&self, free: Box<dyn FnOnce() + Send>) {
         free();
     }
@@ -218,11 +218,16 @@ impl Resource for PageLocked {
     type Block = PageLockedBlock;
 
     fn allocate(&self, len_bytes: usize) -> Result<PageLockedBlock> {
+        self.allocate_charged(len_bytes, &mut None)
+    }
+
+    fn allocate_charged(&self, len_bytes: usize, charged: &mut Option<Reservation>) -> Result<PageLockedBlock> {
         let page_bytes = self.page_bytes(len_bytes);
         let out_of_memory = Error::OutOfMemory { asked: ByteSize(len_bytes as u64), kind: MemoryKind::PageLocked };
         let Some(touched_bytes) = self.pages_for(len_bytes) else { return Err(out_of_memory) };
         let mut block =
             PageLockedBlock::map(len_bytes, touched_bytes, page_bytes, self.locker.clone()).ok_or(out_of_memory)?;
+        block.charged = charged.take();
         block.advise(page_bytes);
         block.touch_and_lock(self.touch_threads)?;
         Ok(block)
@@ -243,6 +248,7 @@ pub struct PageLockedBlock {
     locked_bytes: usize,  // of those, locked in chunks from the front
     len_bytes: usize,
     locker: Arc<dyn PageLocker>,
+    charged: Option<Reservation>, // released when the memory is unmapped, which may be after the drop
 }
 
 // SAFETY: the block owns its mapping and has no interior mutability.
@@ -278,7 +284,7 @@ impl PageLockedBlock {
         let skip = mapped.align_offset(page_bytes);
         // SAFETY: `mapped` is a multiple of the system's page, so `skip` is at most `max_skip`.
         let start = unsafe { mapped.add(skip) };
-        Some(Self { mapped, mapped_bytes, start, touched_bytes, locked_bytes: 0, len_bytes, locker })
+        Some(Self { mapped, mapped_bytes, start, touched_bytes, locked_bytes: 0, len_bytes, locker, charged: None })
     }
 
     /// Tells the system how the pages will be used. These are hints, so errors are ignored.
@@ -379,7 +385,8 @@ impl Drop for PageLockedBlock {
     fn drop(&mut self) {
         let locked = (0..self.locked_bytes).step_by(MAX_CHUNK).map(|offset| self.chunk_at(offset)).collect();
         let (mapped, mapped_bytes) = (self.mapped, self.mapped_bytes);
-        let unmap = Unmap { mapped, mapped_bytes, locked, locker: self.locker.clone() };
+        let (locker, charged) = (self.locker.clone(), self.charged.take());
+        let unmap = Unmap { mapped, mapped_bytes, locked, locker, _charged: charged };
         self.locker.when_possible(Box::new(move || unmap.run()));
     }
 }
@@ -390,6 +397,7 @@ struct Unmap {
     mapped_bytes: usize,
     locked: Vec<(NonNull<u8>, usize)>, // chunks in the mapping
     locker: Arc<dyn PageLocker>,
+    _charged: Option<Reservation>, // released at the end of `run`
 }
 
 // SAFETY: it owns its mapping, which nobody else uses any more.

@@ -7,7 +7,7 @@
 
 use std::{fmt, ptr::NonNull};
 
-use crate::{Budget, Result};
+use crate::{Budget, Reservation, Result};
 
 /// Every block starts at a multiple of this many bytes: a cache line, and the widest vector register.
 pub const ALIGN: usize = 64;
@@ -32,6 +32,17 @@ pub trait Resource: Send + Sync + 'static {
     /// # Errors
     /// Any error of this resource or of one below it.
     fn allocate(&self, len_bytes: usize) -> Result<Self::Block>;
+
+    /// Like [`allocate`](Self::allocate), for a block that a budget is charged for. A resource whose blocks may be freed
+    /// later than they are dropped takes the reservation, and releases it when the memory is free. Others leave it to
+    /// the caller, who releases it after the block.
+    ///
+    /// # Errors
+    /// As `allocate`.
+    fn allocate_charged(&self, len_bytes: usize, charged: &mut Option<Reservation>) -> Result<Self::Block> {
+        let _ = charged;
+        self.allocate(len_bytes)
+    }
 
     /// Frees idle memory that is kept for reuse; returns how many bytes of RAM that freed.
     fn trim(&self) -> usize {

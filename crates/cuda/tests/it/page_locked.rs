@@ -1,10 +1,12 @@
 //! Page-locked memory: never over its budget, whatever is stuck in flight.
 
+use std::{sync::mpsc, time::Duration};
+
 use pagelock_cuda::{Device, DeviceBuffer, Error, Pinned, Stream, Ticket, Uninit, software::Machine};
 use pagelock_memory::{Budget, ByteSize, HostBuffer, HugePages, Limited, PageLocked, Pooled, Resource};
 use proptest::{collection::vec, prelude::*, strategy::ValueTree, test_runner::TestRunner};
 
-use crate::tools::{lazy, tries};
+use crate::tools::{lazy, threaded, tries};
 
 /// What a program does with page-locked memory. The numbers are lengths in bytes.
 #[derive(Clone, Debug)]
@@ -160,4 +162,40 @@ fn a_device_locks_what_the_footprint_of_a_large_block_says() {
     let locked = machine.page_locked().0 as usize;
     assert_eq!(locked, device.page_locked().footprint(asked));
     drop(large);
+}
+
+/// Page-locked memory of a device under a budget of its own, which has space for one block of `LEN` bytes.
+fn small(device: &Device) -> (Budget, Limited<PageLocked>) {
+    let budget = Budget::new("page-locked under test", LEN as u64);
+    let memory = Limited::new(PageLocked::new().locked_by(device.page_locker()), budget.clone());
+    (budget, memory)
+}
+
+const LEN: usize = 64 << 10;
+
+#[test]
+fn a_block_that_is_dropped_in_a_host_function_is_charged_until_it_is_unlocked() {
+    let machine = threaded(0);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    let (budget, memory) = small(&device);
+    let pool = Pooled::new(memory);
+    let buffer = HostBuffer::allocate(&pool, LEN).unwrap();
+    let ((dropped, is_dropped), (go, gate)) = (mpsc::channel(), mpsc::channel::<()>());
+    let trims = pool.clone();
+    let call = stream.call(move || {
+        drop(buffer);
+        trims.trim();
+        dropped.send(()).unwrap();
+        gate.recv()
+    });
+    is_dropped.recv().unwrap();
+
+    let refused = HostBuffer::allocate(&pool, LEN).is_err();
+    assert_eq!((refused, machine.page_locked().0, budget.used().0), (true, LEN as u64, LEN as u64));
+
+    go.send(()).unwrap();
+    call.unwrap().wait().unwrap().unwrap();
+    let _all = budget.reserve_timeout(LEN as u64, Duration::from_secs(20)).unwrap();
+    assert_eq!(machine.page_locked().0, 0);
 }

@@ -2,11 +2,13 @@
 
 use std::{
     num::NonZero,
-    sync::{Arc, atomic::Ordering::SeqCst},
+    ptr::NonNull,
+    sync::{Arc, atomic::Ordering::SeqCst, mpsc},
 };
 
 use pagelock_memory::{
-    Block, Budget, Error, HostBuffer, HugePages, Limited, Mapped, MemoryKind, PageLocked, Pooled, Resource,
+    Block, Budget, Counted, Error, HostBuffer, HugePages, Limited, Mapped, MemoryKind, PageLocked, PageLocker, Pooled,
+    Resource, Result,
 };
 
 use proptest::prelude::*;
@@ -65,6 +67,39 @@ fn pages_that_cannot_be_unlocked_are_leaked() {
     drop(buffer);
     // SAFETY: this is what the test checks: the page is still mapped, and nobody writes to it.
     assert_eq!(unsafe { address.read_volatile() }, 9);
+}
+
+/// Sends the test what would free dropped blocks.
+#[derive(Debug)]
+struct Defers(mpsc::Sender<Box<dyn FnOnce() + Send>>);
+
+impl PageLocker for Defers {
+    unsafe fn lock(&self, _start: NonNull<u8>, _len_bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    unsafe fn unlock(&self, _start: NonNull<u8>, _len_bytes: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn when_possible(&self, free: Box<dyn FnOnce() + Send>) {
+        self.0.send(free).unwrap();
+    }
+}
+
+#[test]
+fn pages_that_are_freed_later_are_charged_to_every_budget_until_then() {
+    let (defers, deferred) = mpsc::channel();
+    let budgets = ["inner", "ceiling", "outer"].map(|name| Budget::new(name, 8_192));
+    let [inner, ceiling, outer] = &budgets;
+    let source = Counted::new("deferred", PageLocked::new().locked_by(Arc::new(Defers(defers))));
+    let limited = Limited::new(Limited::new(source, inner.clone()).under(ceiling), outer.clone());
+
+    drop(limited.allocate(4_096).unwrap());
+    assert_eq!(budgets.each_ref().map(|budget| budget.used().0), [4_096; 3]);
+
+    deferred.recv().unwrap()();
+    assert_eq!(budgets.map(|budget| budget.used().0), [0; 3]);
 }
 
 #[test]
