@@ -104,9 +104,10 @@ impl Device {
 
     fn of(driver: Arc<dyn Driver>, watch: Option<Arc<Watch>>) -> Self {
         let driver = GuardedDriver::wrap(driver);
-        let page_locked = page_locked::memory_for(driver.clone());
+        let shared = Arc::new(DeviceShared::new(driver.clone(), watch));
+        let page_locked = page_locked::memory_for(driver, shared.leaked.clone());
         let core = DeviceCore {
-            shared: Arc::new(DeviceShared::new(driver, watch)),
+            shared,
             deferred: DeferredDrops::default(),
             dropped: DeferredDrops::default(),
             staging: DeviceStaging::default(),
@@ -189,7 +190,7 @@ impl Device {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn page_locker(&self) -> Arc<dyn PageLocker> {
-        page_locked::locker_for(self.core.shared.driver.clone())
+        page_locked::locker_for(self.core.shared.driver.clone(), self.core.shared.leaked.clone())
     }
 
     /// A stream of normal priority.

@@ -21,7 +21,7 @@ pub(crate) struct DeviceShared {
     pub(crate) ordinal: u32,
     /// The budget to which all memory that the driver allocates for the pool is charged.
     pub(crate) memory: Budget,
-    pub(crate) leaked: LeakCount,
+    pub(crate) leaked: Arc<LeakCount>,
     pub(crate) live: Live,
     pub(crate) uploads: Traffic,
     pub(crate) downloads: Traffic,
@@ -75,7 +75,7 @@ impl DeviceShared {
             memory: Budget::new(format!("device {ordinal}"), memory).with_advice(advice),
             driver,
             ordinal,
-            leaked: LeakCount::default(),
+            leaked: Arc::default(),
             live: Live::default(),
             uploads: Traffic::default(),
             downloads: Traffic::default(),

@@ -12,7 +12,11 @@ use std::{
     num::NonZero,
     ops::Range,
     ptr::NonNull,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        mpsc,
+    },
     thread,
 };
 
@@ -22,7 +26,7 @@ use rustix::{
     process::{Resource as Limit, getrlimit},
 };
 
-use crate::{Block, ByteSize, Error, MemoryKind, Reservation, Resource, Result};
+use crate::{Block, ByteSize, Error, MemoryKind, Reservation, Resource, Result, sync::lock_std};
 
 /// Locks pages for a device, and unlocks them.
 ///
@@ -70,7 +74,7 @@ pub trait PageLocker: fmt::Debug + Send + Sync + 'static {
     /// Undoes one [`lock`](Self::lock).
     ///
     /// # Errors
-    /// If a device may go on using the pages. They are then leaked and never reused.
+    /// If a device may go on using the pages. They are then leaked, never reused, and stay charged to their budget.
     ///
     /// # Safety
     /// The range is exactly that of one earlier, successful [`lock`](Self::lock) that is not undone yet.
@@ -245,15 +249,18 @@ pub struct PageLockedBlock {
     mapped_bytes: usize,
     start: NonNull<u8>,   // the first whole page in `mapped`
     touched_bytes: usize, // whole pages from `start` on; the rest of `mapped` is never touched and costs nothing
-    locked_bytes: usize,  // of those, locked in chunks from the front
+    // Of those, locked in chunks from the front, and whether the locker may be locking the next chunk. Relaxed: only one
+    // thread changes them, and they guard no memory.
+    locked_bytes: AtomicUsize,
+    is_locking: AtomicBool,
     len_bytes: usize,
     locker: Arc<dyn PageLocker>,
     charged: Option<Reservation>, // released when the memory is unmapped, which may be after the drop
 }
 
-// SAFETY: the block owns its mapping and has no interior mutability.
+// SAFETY: the block owns its mapping.
 unsafe impl Send for PageLockedBlock {}
-// SAFETY: as above; `&PageLockedBlock` only gives out the address.
+// SAFETY: as above; `&PageLockedBlock` gives out the address, and changes only atomics.
 unsafe impl Sync for PageLockedBlock {}
 
 // SAFETY: the `len_bytes` bytes from `start` on are part of a fresh anonymous mapping (see `map`), readable, writable
@@ -284,7 +291,9 @@ impl PageLockedBlock {
         let skip = mapped.align_offset(page_bytes);
         // SAFETY: `mapped` is a multiple of the system's page, so `skip` is at most `max_skip`.
         let start = unsafe { mapped.add(skip) };
-        Some(Self { mapped, mapped_bytes, start, touched_bytes, locked_bytes: 0, len_bytes, locker, charged: None })
+        let (locked_bytes, is_locking) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let charged = None;
+        Some(Self { mapped, mapped_bytes, start, touched_bytes, locked_bytes, is_locking, len_bytes, locker, charged })
     }
 
     /// Tells the system how the pages will be used. These are hints, so errors are ignored.
@@ -302,17 +311,17 @@ impl PageLockedBlock {
     /// Touches every page, so that the system allocates and clears it, on several threads: locking would use only one.
     /// Locks each chunk once it is touched, while the threads touch the next. After an error, the drop unlocks the
     /// rest.
-    fn touch_and_lock(&mut self, threads: NonZero<usize>) -> Result<()> {
+    fn touch_and_lock(&self, threads: NonZero<usize>) -> Result<()> {
         let threads = (self.touched_bytes / TOUCH_PER_THREAD).clamp(1, threads.get());
         let helpers = threads - 1;
         // With several chunks this thread locks them, and touches none itself.
         let only_locks = helpers > 0 && self.touched_bytes > MAX_CHUNK;
         let n_shares = if only_locks { helpers } else { threads };
-        let (locked_bytes, result) = thread::scope(|scope| {
+        thread::scope(|scope| {
             let (done, touched) = mpsc::channel();
             for index in n_shares - helpers..n_shares {
-                let (block, done_here) = (&*self, done.clone());
-                let touch = move || block.touch_share(index, n_shares, &done_here);
+                let done_here = done.clone();
+                let touch = move || self.touch_share(index, n_shares, &done_here);
                 if thread::Builder::new().spawn_scoped(scope, touch).is_err() {
                     self.touch_share(index, n_shares, &done); // no thread could be started
                 }
@@ -322,9 +331,7 @@ impl PageLockedBlock {
             }
             drop(done);
             self.lock_chunks(n_shares, &touched)
-        });
-        self.locked_bytes = locked_bytes;
-        result
+        })
     }
 
     /// Touches one thread's share of every chunk, and sends the chunk's number after each.
@@ -335,8 +342,8 @@ impl PageLockedBlock {
         }
     }
 
-    /// Locks each chunk once all its shares are touched. Returns how many bytes are locked at the end.
-    fn lock_chunks(&self, n_shares: usize, touched: &mpsc::Receiver<usize>) -> (usize, Result<()>) {
+    /// Locks each chunk once all its shares are touched.
+    fn lock_chunks(&self, n_shares: usize, touched: &mpsc::Receiver<usize>) -> Result<()> {
         let mut shares_done = vec![0; self.chunks().count()];
         for (number, chunk) in self.chunks().enumerate() {
             while shares_done[number] < n_shares {
@@ -344,12 +351,14 @@ impl PageLockedBlock {
                 shares_done[done] += 1;
             }
             let (start, len_bytes) = self.chunk_at(chunk.start);
+            self.is_locking.store(true, Relaxed); // and stays so if the locker panics
             // SAFETY: whole pages of our mapping, which lives until they are unlocked in `drop`.
-            if let Err(error) = unsafe { self.locker.lock(start, len_bytes) } {
-                return (chunk.start, Err(error));
-            }
+            let locked = unsafe { self.locker.lock(start, len_bytes) };
+            self.is_locking.store(false, Relaxed);
+            locked?;
+            self.locked_bytes.store(chunk.end, Relaxed);
         }
-        (self.touched_bytes, Ok(()))
+        Ok(())
     }
 
     fn chunks(&self) -> impl Iterator<Item = Range<usize>> {
@@ -383,21 +392,26 @@ fn share_of(range: &Range<usize>, index: usize, threads: usize) -> Range<usize> 
 
 impl Drop for PageLockedBlock {
     fn drop(&mut self) {
-        let locked = (0..self.locked_bytes).step_by(MAX_CHUNK).map(|offset| self.chunk_at(offset)).collect();
-        let (mapped, mapped_bytes) = (self.mapped, self.mapped_bytes);
+        let locked =
+            (0..self.locked_bytes.load(Relaxed)).step_by(MAX_CHUNK).map(|offset| self.chunk_at(offset)).collect();
+        let (mapped, mapped_bytes, may_be_locked) = (self.mapped, self.mapped_bytes, self.is_locking.load(Relaxed));
         let (locker, charged) = (self.locker.clone(), self.charged.take());
-        let unmap = Unmap { mapped, mapped_bytes, locked, locker, _charged: charged };
+        let unmap = Unmap { mapped, mapped_bytes, locked, may_be_locked, locker, charged };
         self.locker.when_possible(Box::new(move || unmap.run()));
     }
 }
 
-/// The mapping of a dropped block.
+/// The reservations of memory that could not be freed. They stay charged, and reachable for leak checkers.
+static LEAKED: Mutex<Vec<Reservation>> = Mutex::new(Vec::new());
+
+/// The mapping of a dropped block. It leaks, and stays charged, unless `run` can free it.
 struct Unmap {
     mapped: NonNull<u8>,
     mapped_bytes: usize,
     locked: Vec<(NonNull<u8>, usize)>, // chunks in the mapping
+    may_be_locked: bool,               // whether another chunk may be locked
     locker: Arc<dyn PageLocker>,
-    _charged: Option<Reservation>, // released at the end of `run`
+    charged: Option<Reservation>, // none once the mapping is freed
 }
 
 // SAFETY: it owns its mapping, which nobody else uses any more.
@@ -405,15 +419,24 @@ unsafe impl Send for Unmap {}
 
 impl Unmap {
     /// Unlocks the locked chunks, and unmaps everything unless a device may still use a part.
-    fn run(self) {
-        let mut all_unlocked = true;
-        for (start, len_bytes) in self.locked {
+    fn run(mut self) {
+        let mut all_unlocked = !self.may_be_locked;
+        for &(start, len_bytes) in &self.locked {
             // SAFETY: the ranges that `lock` locked, once each.
             all_unlocked &= unsafe { self.locker.unlock(start, len_bytes) }.is_ok();
         }
         if all_unlocked {
             // SAFETY: the whole mapping made in `map`, which nobody uses any more.
-            let _ = unsafe { mm::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
+            let unmapped = unsafe { mm::munmap(self.mapped.as_ptr().cast(), self.mapped_bytes) };
+            self.charged.take_if(|_| unmapped.is_ok());
+        }
+    }
+}
+
+impl Drop for Unmap {
+    fn drop(&mut self) {
+        if let Some(charged) = self.charged.take() {
+            lock_std(&LEAKED).push(charged);
         }
     }
 }

@@ -90,10 +90,10 @@ pub unsafe trait Driver: Send + Sync + 'static {
     /// The range consists of whole pages that stay mapped and writable until [`unregister`](Self::unregister).
     unsafe fn register(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()>;
 
-    /// Undoes one [`register`](Self::register).
+    /// Undoes one [`register`](Self::register), even one that failed: it may have registered the pages all the same.
     ///
     /// # Safety
-    /// `start` was registered, and no work that uses the range is queued or running.
+    /// `register` was called for `start` and is not undone yet, and no work that uses the range is queued or running.
     unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()>;
 
     // Streams.

@@ -15,7 +15,7 @@ use pagelock_memory::{
 };
 
 pub use self::{frozen::Frozen, pinned::Pinned, uninit::Uninit};
-use crate::driver::Driver;
+use crate::{driver::Driver, leaked::LeakCount};
 
 /// The resource of page-locked memory: counted, pooled, limited, and locked by a device's driver for all devices.
 pub type PageLockedMemory = Counted<Pooled<Limited<PageLocked>>>;
@@ -38,13 +38,13 @@ pub fn page_locked_budget() -> &'static Budget {
     &BUDGET
 }
 
-/// A page locker that uses that driver.
-pub(crate) fn locker_for(driver: Arc<dyn Driver>) -> Arc<dyn PageLocker> {
-    Arc::new(locker::DriverLocker::new(driver))
+/// A page locker that uses that driver, and counts the pages that leak because they cannot be unlocked.
+pub(crate) fn locker_for(driver: Arc<dyn Driver>, leaked: Arc<LeakCount>) -> Arc<dyn PageLocker> {
+    Arc::new(locker::DriverLocker::new(driver, leaked))
 }
 
-pub(crate) fn memory_for(driver: Arc<dyn Driver>) -> PageLockedMemory {
+pub(crate) fn memory_for(driver: Arc<dyn Driver>, leaked: Arc<LeakCount>) -> PageLockedMemory {
     let name = format!("page-locked, device {}", driver.properties().ordinal);
-    let source = PageLocked::new().locked_by(locker_for(driver)).huge_pages(HugePages::WhereGranted);
+    let source = PageLocked::new().locked_by(locker_for(driver, leaked)).huge_pages(HugePages::WhereGranted);
     Counted::new(name, Pooled::new(Limited::new(source, page_locked_budget().clone())))
 }

@@ -78,7 +78,7 @@ const BLOCK: usize = 256;
 
 impl Watch {
     pub(super) fn new(driver: Arc<dyn Driver>) -> Self {
-        let spare = Pooled::new(PageLocked::new().locked_by(locker_for(driver)));
+        let spare = Pooled::new(PageLocked::new().locked_by(locker_for(driver, Arc::default())));
         Self { state: Mutex::default(), spare }
     }
 

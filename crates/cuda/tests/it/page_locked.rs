@@ -2,7 +2,11 @@
 
 use std::{sync::mpsc, time::Duration};
 
-use pagelock_cuda::{Device, DeviceBuffer, Error, Pinned, Stream, Ticket, Uninit, software::Machine};
+use pagelock_cuda::{
+    Device, DeviceBuffer, Error, Pinned, Stream, Ticket, Uninit,
+    driver::Call,
+    software::{Effect, Fault, Machine},
+};
 use pagelock_memory::{Budget, ByteSize, HostBuffer, HugePages, Limited, PageLocked, Pooled, Resource};
 use proptest::{collection::vec, prelude::*, strategy::ValueTree, test_runner::TestRunner};
 
@@ -198,4 +202,31 @@ fn a_block_that_is_dropped_in_a_host_function_is_charged_until_it_is_unlocked() 
     call.unwrap().wait().unwrap().unwrap();
     let _all = budget.reserve_timeout(LEN as u64, Duration::from_secs(20)).unwrap();
     assert_eq!(machine.page_locked().0, 0);
+}
+
+#[test]
+fn a_block_that_cannot_be_unlocked_stays_charged_and_is_counted_as_leaked() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let (budget, memory) = small(&device);
+    let buffer = HostBuffer::allocate(&memory, LEN).unwrap();
+    machine.fail(Fault::at(0).call(Call::Unregister));
+
+    drop(buffer);
+
+    assert_eq!((machine.page_locked().0, budget.used().0), (LEN as u64, LEN as u64));
+    let leaked = device.leaked();
+    assert_eq!((leaked.count, leaked.memory.0), (1, LEN as u64));
+}
+
+#[test]
+fn pages_that_were_registered_although_the_call_failed_are_unregistered_before_they_are_unmapped() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let (budget, memory) = small(&device);
+    machine.fail(Fault::at(0).call(Call::Register).effect(Effect::Done));
+
+    assert!(HostBuffer::allocate(&memory, LEN).is_err());
+
+    assert_eq!((machine.page_locked().0, budget.used().0, device.leaked().count), (0, 0, 0));
 }

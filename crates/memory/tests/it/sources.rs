@@ -2,6 +2,7 @@
 
 use std::{
     num::NonZero,
+    panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     sync::{Arc, atomic::Ordering::SeqCst, mpsc},
 };
@@ -67,6 +68,43 @@ fn pages_that_cannot_be_unlocked_are_leaked() {
     drop(buffer);
     // SAFETY: this is what the test checks: the page is still mapped, and nobody writes to it.
     assert_eq!(unsafe { address.read_volatile() }, 9);
+}
+
+#[test]
+fn pages_that_cannot_be_unlocked_stay_charged() {
+    let driver = Arc::new(FakeDriver { refuses_unlock: true, ..FakeDriver::default() });
+    let budget = Budget::new("page-locked", 8_192);
+    let limited = Limited::new(PageLocked::new().locked_by(driver), budget.clone());
+    drop(limited.allocate(4_096).unwrap());
+    assert_eq!(budget.used().0, 4_096);
+}
+
+/// Panics when it locks the second chunk.
+#[derive(Debug, Default)]
+struct PanicsLater(FakeDriver);
+
+impl PageLocker for PanicsLater {
+    unsafe fn lock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()> {
+        assert!(self.0.locks.lock().unwrap().is_empty(), "on purpose");
+        // SAFETY: the caller's promises.
+        unsafe { self.0.lock(start, len_bytes) }
+    }
+
+    unsafe fn unlock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promises.
+        unsafe { self.0.unlock(start, len_bytes) }
+    }
+}
+
+#[test]
+fn a_locker_that_panics_leaks_what_it_may_have_locked_and_unlocks_the_rest() {
+    let driver = Arc::new(PanicsLater::default());
+    let budget = Budget::new("page-locked", 1 << 30);
+    let limited = Limited::new(PageLocked::new().locked_by(driver.clone()), budget.clone());
+
+    assert!(catch_unwind(AssertUnwindSafe(|| limited.allocate(257 * MIB))).is_err());
+
+    assert_eq!((driver.0.locked_bytes.load(SeqCst), budget.used().0), (0, 257 << 20));
 }
 
 /// Sends the test what would free dropped blocks.
