@@ -23,6 +23,10 @@ use crate::{
     sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock},
 };
 
+/// The longest wait of a refused reservation for threads that free idle blocks. It is limited because freeing
+/// page-locked memory may wait for a host function, and that may be what reserves.
+const LONGEST_FREEING: Duration = Duration::from_secs(1);
+
 const DEFAULT_ADVICE: &str = "raise the limit or drop buffers first";
 
 /// A named ceiling on bytes, alone or as part of a tree. Cheap to clone: all clones are the same budget.
@@ -61,7 +65,7 @@ struct Node {
 
 pub(crate) struct BudgetTree {
     table: Mutex<Table>, // guards every counter of the tree
-    freed: Condvar,      // signalled when bytes are released and a reservation waits
+    freed: Condvar,      // signalled when a reservation waits, and bytes are released or a thread has freed idle blocks
     // How many reservations wait. Relaxed: a waiter counts itself before it locks the `table` or pool that the reader
     // holds.
     waiters: AtomicUsize,
@@ -99,6 +103,7 @@ pub trait Trim: Send + Sync {
 #[derive(Default)]
 struct Table {
     rows: Vec<Option<Row>>, // by slot; the root is slot 0, dropped budgets leave a free slot
+    n_freeing: usize,       // threads that free idle blocks
 }
 
 struct Row {
@@ -146,7 +151,8 @@ impl Budget {
 
     /// Reserves `len_bytes` in this budget and in all of its ancestors, or in none.
     ///
-    /// Before it fails, the pools of this tree release the bytes that they hold but do not use.
+    /// Before it fails, the pools of this tree release the bytes that they hold but do not use. If other threads are
+    /// releasing such bytes, this waits for them, up to a second.
     ///
     /// # Errors
     /// [`Error::OverBudget`] if one of these budgets has fewer bytes left.
@@ -157,20 +163,11 @@ impl Budget {
     /// Like [`reserve`](Self::reserve), with `overhead` extra bytes. An error does not add them to the bytes asked for,
     /// but subtracts them from the bytes left.
     pub(crate) fn reserve_with_overhead(&self, asked_bytes: u64, overhead: u64) -> Result<Reservation> {
-        let (holder, len_bytes) = (Holder::current(), asked_bytes.saturating_add(overhead));
-        let mut reserved = self.table().reserve(self.node.slot, len_bytes, holder);
-        if reserved.as_ref().is_err_and(|refusal| refusal.could_fit()) {
-            // Until this is decided, pools do not keep blocks that other threads drop after the trim.
-            let _waiting = Waiting::start(&self.node.tree);
-            self.node.tree.trim_pools();
-            reserved = self.table().reserve(self.node.slot, len_bytes, holder);
-        }
-        if let Err(mut refusal) = reserved {
+        self.reserve_within(None, asked_bytes.saturating_add(overhead)).map_err(|mut refusal| {
             refusal.asked = ByteSize(asked_bytes);
             refusal.left = ByteSize(refusal.left.0.saturating_sub(overhead));
-            return Err(Error::OverBudget(refusal));
-        }
-        Ok(Reservation { node: self.node.clone(), len_bytes, holder, second: None })
+            Error::OverBudget(refusal)
+        })
     }
 
     /// Like [`Budget::reserve`], but waits for at most `timeout` until enough bytes are released.
@@ -194,24 +191,38 @@ impl Budget {
     /// # Errors
     /// [`Error::OverBudget`] after `timeout`, or at once if `len_bytes` is above a limit and can never fit.
     pub fn reserve_timeout(&self, len_bytes: u64, timeout: Duration) -> Result<Reservation> {
-        let start = Instant::now();
-        match self.reserve(len_bytes) {
-            Err(Error::OverBudget(refusal)) if refusal.could_fit() => {}
+        self.reserve_within(Some(timeout), len_bytes).map_err(Error::OverBudget)
+    }
+
+    /// Reserves; if that is refused, trims the pools and waits for at most `timeout`. Without a timeout, it waits only
+    /// for threads that free idle blocks.
+    fn reserve_within(&self, timeout: Option<Duration>, len_bytes: u64) -> Result<Reservation, Box<OverBudget>> {
+        let (tree, start, holder) = (&*self.node.tree, Instant::now(), Holder::current());
+        let reserve = |table: &mut Table| {
+            let reserved = table.reserve(self.node.slot, len_bytes, holder);
+            reserved.map(|()| Reservation { node: self.node.clone(), len_bytes, holder, second: None })
+        };
+        match reserve(&mut self.table()) {
+            Err(refusal) if refusal.could_fit() => {}
             result => return result,
         }
-        let tree = &*self.node.tree;
+        // Until this is decided, pools do not keep blocks that other threads drop after the trim.
         let _waiting = Waiting::start(tree);
-        tree.trim_pools(); // again: from here on, pools do not keep dropped blocks
-        let (holder, mut table) = (Holder::current(), self.table());
-        while let Err(mut refusal) = table.reserve(self.node.slot, len_bytes, holder) {
-            let left = timeout.saturating_sub(start.elapsed());
+        tree.trim_pools();
+        let mut table = self.table();
+        loop {
+            let mut refusal = match reserve(&mut table) {
+                Err(refusal) => refusal,
+                reserved => return reserved,
+            };
+            let longest = timeout.unwrap_or(if table.n_freeing > 0 { LONGEST_FREEING } else { Duration::ZERO });
+            let left = longest.saturating_sub(start.elapsed());
             if left.is_zero() || !refusal.could_fit() {
-                refusal.waited = Some(timeout);
-                return Err(Error::OverBudget(refusal));
+                refusal.waited = timeout;
+                return Err(refusal);
             }
             table = tree.freed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(Reservation { node: self.node.clone(), len_bytes, holder, second: None })
     }
 
     /// Whether this is `other`, or a budget inside it.
@@ -232,6 +243,12 @@ impl Budget {
     /// Whether a reservation waits for bytes of this tree.
     pub(crate) fn has_waiters(&self) -> bool {
         self.node.tree.has_waiters()
+    }
+
+    /// While the result lives, refused reservations wait for this thread, which frees idle blocks.
+    pub(crate) fn start_freeing(&self) -> Freeing<'_> {
+        self.table().n_freeing += 1;
+        Freeing(&self.node.tree)
     }
 
     /// Registers `pool`, which is trimmed before this budget or another one of its tree refuses a reservation. It stays
@@ -394,6 +411,16 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// While this lives, one more thread frees idle blocks of a tree.
+pub(crate) struct Freeing<'a>(&'a BudgetTree);
+
+impl Drop for Freeing<'_> {
+    fn drop(&mut self) {
+        self.0.lock().n_freeing -= 1;
+        self.0.freed.notify_all();
     }
 }
 

@@ -64,6 +64,21 @@ fn loom_a_waiter_never_misses_a_block_that_drops_into_a_pool() {
     });
 }
 
+#[test]
+fn loom_a_reservation_is_not_refused_while_another_thread_frees_idle_blocks() {
+    every_schedule(|| {
+        let budget = Budget::new("host", 128);
+        let pool = Pooled::new(Limited::new(Pageable, budget.clone()));
+        drop([0, 1].map(|_| pool.allocate(64).unwrap()));
+        let threads = [0, 1].map(|_| {
+            let budget = budget.clone();
+            thread::spawn(move || budget.reserve(64).ok())
+        });
+        let taken: Vec<_> = threads.into_iter().filter_map(|thread| thread.join().unwrap()).collect();
+        assert_eq!(taken.len(), 2, "both fit");
+    });
+}
+
 /// An access that is done when another thread opens the gate.
 struct Gate {
     open: Mutex<bool>,

@@ -19,7 +19,7 @@ use std::{
 use self::idle::{CLASSES, Idle};
 use crate::{
     Block, Budget, MemoryKind, PoolStats, Resource, Result,
-    budget::Trim,
+    budget::{Freeing, Trim},
     resource::debug_block,
     sync::{Condvar, Mutex, MutexGuard, lock},
 };
@@ -117,7 +117,10 @@ impl<R: Resource> Pooled<R> {
             allocated = self.shared.resource.allocate(len_bytes);
         }
         let block = Box::new(allocated?);
-        let surplus = self.shared.idle().note_new(&*block);
+        let mut idle = self.shared.idle();
+        let surplus = idle.note_new(&*block);
+        let _freeing = (!surplus.is_empty()).then(|| self.shared.start_freeing());
+        drop(idle);
         drop(surplus); // not under the lock
         Ok(block)
     }
@@ -176,6 +179,12 @@ impl<R: Resource> Shared<R> {
         lock(&self.idle)
     }
 
+    /// While the result lives, refused reservations wait for this thread, which frees blocks that it took out of `idle`.
+    /// Called before the lock of `idle` is released: a thread that finds no idle blocks waits for these.
+    fn start_freeing(&self) -> [Option<Freeing<'_>>; 2] {
+        [self.resource.budget(), self.resource.ceiling()].map(|budget| budget.map(Budget::start_freeing))
+    }
+
     /// Whether a reservation waits for bytes of a budget to which the blocks are charged.
     fn budget_has_waiters(&self) -> bool {
         let budgets = [self.resource.budget(), self.resource.ceiling()];
@@ -196,6 +205,7 @@ impl<R: Resource> Trim for Shared<R> {
         let mut idle = self.idle();
         let taken = idle.take_all();
         let freed = taken.stats().idle_bytes;
+        let _freeing = (freed > 0).then(|| self.start_freeing());
         drop(idle); // freeing takes locks of the layers below, so not under ours
         drop(taken);
         freed as usize

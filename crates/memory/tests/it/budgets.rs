@@ -1,7 +1,10 @@
 //! Budgets: against a naive model, under many threads, and their texts.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    sync::{
+        Barrier,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -161,6 +164,28 @@ fn two_pools_of_one_budget_do_not_starve_each_other() {
     let pools = ["a", "b"].map(|name| Pooled::new(Limited::new(Pageable, budget.child(name, 1_000))));
     drop(pools[0].allocate(900).unwrap());
     assert!(pools[1].allocate(900).is_ok());
+}
+
+#[test]
+fn reservations_that_fit_are_not_refused_while_one_of_them_frees_idle_blocks() {
+    for _ in 0..50 {
+        let budget = Budget::new("host", ByteSize::mib(16));
+        let pool = Pooled::new(Limited::new(Pageable, budget.clone()));
+        drop([0; 16].map(|_| {
+            let mut buffer = HostBuffer::allocate(&pool, 1 << 20).unwrap();
+            buffer.bytes_mut().unwrap().fill(1);
+            buffer
+        }));
+        let together = Barrier::new(4);
+        thread::scope(|scope| {
+            let reserve = || {
+                together.wait();
+                budget.reserve(4 << 20).unwrap()
+            };
+            let threads = [0; 4].map(|_| scope.spawn(reserve));
+            drop(threads.map(|thread| thread.join().unwrap()));
+        });
+    }
 }
 
 #[test]
