@@ -324,10 +324,11 @@ impl Device {
         self.core.dropped.release_finished(&self.core.shared, Scan::All);
     }
 
-    /// All streams, including one for each idle queue.
+    /// All streams, including one for each idle queue that certainly does not capture.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamCore>> {
         let mut streams: Vec<_> = lock(&self.core.streams).iter().filter_map(Weak::upgrade).collect();
-        let idle = std::mem::take(&mut *lock(&self.core.idle_queues));
+        let is_usable = |(queue, _): &mut (Queue, BlockCache)| !self.core.handles.is_capturing(queue.handle);
+        let idle: Vec<_> = lock(&self.core.idle_queues).extract_if(.., is_usable).collect();
         // Temporary streams: when they are dropped, the device gets their queues back.
         streams.extend(idle.into_iter().map(|(queue, cache)| Arc::new(StreamCore::new(self.clone(), queue, cache))));
         streams

@@ -118,11 +118,12 @@ impl StreamCore {
         Ok(())
     }
 
-    /// Ends the capture and returns its graph; `None` if the stream does not capture.
+    /// Ends the capture and returns its graph; `None` if the stream does not capture. If it is unknown whether the
+    /// capture has ended, all later work is refused.
     pub(crate) fn end_capture(&self) -> Option<(driver::Result<GraphHandle>, Capture)> {
         let capture = lock(&self.capture).take()?;
         let graph = self.handles().end_capture(self.driver(), self.queue.handle);
-        self.is_capturing.store(false, Ordering::Release);
+        self.is_capturing.store(self.handles().is_capturing(self.queue.handle), Ordering::Release);
         Some((graph, capture))
     }
 

@@ -5,7 +5,7 @@
 
 use crate::{
     device_shared::DeviceShared,
-    driver::{self, Driver, EventHandle, EventTiming, GraphHandle, StreamHandle},
+    driver::{self, Driver, EventHandle, EventTiming, GraphHandle, Status, StreamHandle},
     sync::{Mutex, lock},
 };
 
@@ -30,13 +30,16 @@ impl Handles {
         unsafe { driver.begin_capture(stream) }
     }
 
-    /// After a failure it is unknown whether the stream still captures, so it counts as capturing.
+    /// After most failures it is unknown whether the stream still captures, so it counts as capturing.
     pub(super) fn end_capture(&self, driver: &dyn Driver, stream: StreamHandle) -> driver::Result<GraphHandle> {
         let mut all = lock(&self.0);
         // SAFETY: as above.
-        let graph = unsafe { driver.end_capture(stream) }?;
-        mark(&mut all, stream, false);
-        Ok(graph)
+        let graph = unsafe { driver.end_capture(stream) };
+        // An invalid capture has no graph, but it ends. An illegal state means that there was no capture.
+        const ENDED: [Status; 2] = [Status::STREAM_CAPTURE_INVALIDATED, Status::ILLEGAL_STATE];
+        let has_ended = graph.as_ref().map_or_else(|failure| ENDED.contains(&failure.status), |_| true);
+        mark(&mut all, stream, !has_ended);
+        graph
     }
 
     pub(crate) fn is_capturing(&self, stream: StreamHandle) -> bool {

@@ -58,7 +58,7 @@ pub struct Stream {
 pub(crate) struct StreamCore {
     device: Device,
     queue: Queue,
-    is_capturing: AtomicBool,        // whether there is a capture
+    is_capturing: AtomicBool,        // whether there is a capture, or may still be one
     is_private: AtomicBool,          // whether other streams must not take blocks from the cache
     capture: Mutex<Option<Capture>>, // guards the list of the capture
     /// The free blocks of the stream, for its next buffers.

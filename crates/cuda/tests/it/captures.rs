@@ -4,7 +4,7 @@
 use std::thread;
 
 use pagelock_cuda::{
-    Device, DeviceBuffer, Error, Graph, Recording, Shared, Stream, Uninit,
+    Device, DeviceBuffer, Error, Graph, Pinned, Recording, Shared, Stream, Uninit,
     driver::Call,
     software::{Effect, Fault, Machine},
 };
@@ -269,4 +269,68 @@ fn an_update_waits_for_launches_on_every_stream() {
     graph.launch(&captured_on).unwrap();
     graph.update(next).unwrap();
     assert!(captured_on.is_idle().unwrap(), "nothing runs what is changed");
+}
+
+/// A stream on which a capture ended although the driver reported that it was invalid.
+fn stream_of_an_invalid_capture(device: &Device) -> Stream {
+    let mut captured_on = None;
+    let invalid = device.capture(|stream| {
+        captured_on = Some(stream.clone());
+        assert!(device.synchronize_context().is_err());
+        Ok(())
+    });
+    assert!(matches!(invalid, Err(Error::Driver(_))));
+    captured_on.unwrap()
+}
+
+#[test]
+fn the_stream_of_an_invalid_capture_is_waited_for_again() {
+    on_every_device(|device| {
+        let stream = stream_of_an_invalid_capture(device);
+        let mut target = stream.zeros::<u32>(LEN).unwrap();
+        let ticket = stream.upload(Pinned::from_slice(device, &[7; LEN]).unwrap(), &mut target).unwrap();
+        device.synchronize().unwrap();
+        assert!(stream.is_idle().unwrap());
+        ticket.wait().unwrap();
+        assert_eq!(stream.read(&target).unwrap(), [7; LEN]);
+    });
+}
+
+#[test]
+fn a_device_ends_after_the_work_on_the_stream_of_an_invalid_capture() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let stream = stream_of_an_invalid_capture(&device);
+    let mut target = stream.zeros::<u32>(LEN).unwrap();
+    drop(stream.upload(Pinned::from_slice(&device, &[7; LEN]).unwrap(), &mut target).unwrap());
+    (0..50).for_each(|value| stream.fill(&mut target, value).unwrap());
+    drop((target, stream, device));
+    machine.run_all();
+    assert_eq!(machine.violations(), [""; 0]);
+}
+
+#[test]
+fn a_stream_that_may_still_capture_is_not_used_and_in_nobody_s_way() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let mut captured_on = None;
+    machine.fail(Fault::at(0).call(Call::EndCapture));
+    let failed = device.capture(|stream| {
+        let stream = captured_on.insert(stream.clone());
+        stream.fill(&mut stream.allocate::<u32>(LEN)?, 1)
+    });
+    assert!(matches!(failed, Err(Error::Driver(_))));
+    let captured_on = captured_on.unwrap();
+    let mut buffer = captured_on.allocate::<u32>(LEN).unwrap();
+    assert!(matches!(captured_on.fill(&mut buffer, 9), Err(Error::Capturing)));
+    drop((buffer, captured_on));
+    for value in 0..3 {
+        let stream = device.stream().unwrap();
+        let mut buffer = stream.allocate::<u32>(LEN).unwrap();
+        stream.fill(&mut buffer, value).unwrap();
+        assert_eq!(stream.read(&buffer).unwrap(), [value; LEN]);
+    }
+    device.synchronize().unwrap();
+    device.trim().unwrap();
+    assert_eq!(device.leaked().count, 0);
 }
