@@ -12,10 +12,11 @@
 mod cache;
 mod segment;
 
-use std::{collections::HashMap, sync::Arc, sync::atomic::Ordering::Relaxed};
+use std::{collections::HashSet, sync::Arc, sync::atomic::Ordering::Relaxed};
 
 use pagelock_memory::{ByteSize, Held, Holder, PoolStats, Report, ResourceEntry, SizeClasses, Tally};
 
+use self::segment::Segment;
 pub(crate) use self::{cache::BlockCache, segment::PoolBlock};
 use crate::{
     device::{Device, DeviceCore},
@@ -143,6 +144,15 @@ fn is_shortage(error: &Error) -> bool {
     matches!(error, Error::OutOfMemory { .. } | Error::Memory(_))
 }
 
+/// Puts the blocks of all other segments back into the caches from which they were taken.
+fn put_back_parts(cached: &mut [(&Arc<StreamCore>, Vec<PoolBlock>)], whole: &HashSet<*const Segment>) {
+    for (stream, blocks) in cached {
+        let mut cache = lock(&stream.cache);
+        let parts = blocks.extract_if(.., |block| !whole.contains(&Arc::as_ptr(&block.segment)));
+        parts.for_each(|part| cache.insert(part));
+    }
+}
+
 /// Adds the numbers of the pool, and the largest holders, to an error of the driver or the budget.
 fn explain(stream: &StreamCore, len_bytes: usize, error: Error) -> Error {
     let shared = stream.shared();
@@ -256,33 +266,23 @@ impl Device {
     /// Waits for the streams whose caches hold that memory. Returns the number of bytes that were freed.
     ///
     /// # Errors
-    /// [`Error::Driver`] if the wait for one of these streams fails; the memory in its cache is not freed.
+    /// [`Error::Driver`] if the wait for one of these streams fails; segments with a block in its cache are not freed.
     pub fn trim(&self) -> Result<ByteSize> {
         host_function::refuse_inside()?;
         let mut streams = self.streams();
-        streams.retain(|stream| !stream.is_private());
-        let cached: Vec<_> = streams.iter().map(|stream| lock(&stream.cache).take_all()).collect();
-        let mut idle: HashMap<_, usize> = HashMap::new();
-        for block in cached.iter().flatten() {
-            *idle.entry(Arc::as_ptr(&block.segment)).or_default() += 1;
-        }
-        let mut freed = 0;
+        streams.retain(|stream| !stream.is_private() && !stream.is_capturing());
+        let mut cached: Vec<_> = streams.iter().map(|stream| (stream, lock(&stream.cache).take_all())).collect();
+        let mut whole = segment::whole_segments(cached.iter().flat_map(|(_, blocks)| blocks));
+        put_back_parts(&mut cached, &whole);
         let mut result = Ok(());
-        for (stream, blocks) in streams.iter().zip(cached) {
-            let is_whole =
-                |PoolBlock { segment, .. }: &PoolBlock| PoolBlock::are_all_of(idle[&Arc::as_ptr(segment)], segment);
-            let (whole, part): (Vec<_>, Vec<_>) = blocks.into_iter().partition(is_whole);
-            part.into_iter().for_each(|block| lock(&stream.cache).insert(block));
-            let stays_cached = whole.is_empty() || stream.is_capturing();
-            match if stays_cached { Ok(()) } else { stream.wait_until_idle() } {
-                Ok(()) if stays_cached => whole.into_iter().for_each(|block| lock(&stream.cache).insert(block)),
-                Ok(()) => freed += whole.iter().map(|block| block.len_bytes as u64).sum::<u64>(),
-                Err(failure) => {
-                    whole.into_iter().for_each(|block| lock(&stream.cache).insert(block));
-                    result = Err(failure);
-                }
+        for (stream, blocks) in cached.iter().filter(|(_, blocks)| !blocks.is_empty()) {
+            if let Err(failure) = stream.wait_until_idle() {
+                blocks.iter().for_each(|block| _ = whole.remove(&Arc::as_ptr(&block.segment)));
+                result = Err(failure);
             }
         }
+        put_back_parts(&mut cached, &whole);
+        let freed = cached.into_iter().flat_map(|(_, blocks)| blocks).map(|block| block.len_bytes as u64).sum();
         result.map_err(Error::from).map(|()| ByteSize(freed))
     }
 

@@ -3,7 +3,10 @@
 //! Invariant: a segment is freed when its last block is dropped, and a block is dropped only when the device no
 //! longer uses it. If that cannot be known, the block is leaked.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use pagelock_memory::{Holder, Reservation};
 
@@ -66,12 +69,15 @@ pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Resu
     Ok((0..count).map(block).collect())
 }
 
-impl PoolBlock {
-    /// Whether `blocks` is the number of all blocks of the segment.
-    pub(super) fn are_all_of(blocks: usize, segment: &Arc<Segment>) -> bool {
-        Arc::strong_count(segment) == blocks
-    }
+/// The segments all of whose blocks are among these.
+pub(super) fn whole_segments<'a>(blocks: impl Iterator<Item = &'a PoolBlock>) -> HashSet<*const Segment> {
+    let mut counts = HashMap::new();
+    blocks.for_each(|PoolBlock { segment, .. }| counts.entry(Arc::as_ptr(segment)).or_insert((segment, 0)).1 += 1);
+    counts.retain(|_, (segment, count)| Arc::strong_count(segment) == *count);
+    counts.into_keys().collect()
+}
 
+impl PoolBlock {
     /// Leaks the block, because the device may still use it.
     pub(crate) fn leak(self) {
         let (shared, len_bytes) = (self.segment.shared.clone(), self.len_bytes);

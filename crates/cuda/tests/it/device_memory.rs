@@ -140,6 +140,32 @@ fn trimming_keeps_what_is_in_use_and_gives_the_rest_back() {
 }
 
 #[test]
+fn trimming_frees_a_segment_whose_blocks_are_in_two_caches() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    for stream in [0; 2].map(|_| device.stream().unwrap()) {
+        drop(stream.allocate::<u8>(256 << 10).unwrap()); // the second stream takes a block of the first's segment
+    }
+    assert_eq!(device.trim().unwrap(), ByteSize::mib(2));
+    assert_eq!((machine.allocated().0, device.pool_stats().reserved.0), (0, 0));
+}
+
+#[test]
+fn trimming_keeps_a_segment_whole_if_one_of_its_streams_cannot_be_waited_for() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let streams = [0; 2].map(|_| device.stream().unwrap());
+    streams.each_ref().map(|stream| drop(stream.allocate::<u8>(256 << 10).unwrap()));
+    machine.fail(Fault::at(1).call(Call::SynchronizeStream));
+    machine.fail(Fault::at(0).call(Call::Synchronize));
+
+    assert!(device.trim().is_err());
+
+    assert_eq!((machine.allocated(), device.pool_stats().idle), (ByteSize::mib(2), ByteSize::mib(2)));
+    assert_eq!(device.trim().unwrap(), ByteSize::mib(2));
+}
+
+#[test]
 fn a_refusal_names_the_numbers() {
     let machine = lazy(0);
     let stream = machine.device(0).unwrap().stream().unwrap();
