@@ -54,6 +54,7 @@ pub(crate) struct DeviceCore {
     streams: Mutex<Vec<Weak<StreamCore>>>,        // guards the list of streams
     idle_queues: Mutex<Vec<(Queue, BlockCache)>>, // guards the queues without a stream
     pub(crate) handles: Handles,
+    pub(crate) pool_growth: Mutex<()>, // guards the change of the pool's memory; the first lock that is taken
 }
 
 impl Device {
@@ -116,6 +117,7 @@ impl Device {
             streams: Mutex::new(Vec::new()),
             idle_queues: Mutex::new(Vec::new()),
             handles: Handles::default(),
+            pool_growth: Mutex::default(),
         };
         let core = Arc::new(core);
         let pool: Weak<DeviceCore> = Arc::downgrade(&core);

@@ -4,7 +4,8 @@
 //! [`BlockCache`], and the stream's next work may use it at once. The stream executes its work in order, so neither
 //! the drop nor the next allocation calls the driver. Another stream takes a block from a cache only if the cache's
 //! stream is idle or, when memory is short, after it has queued a wait for that stream on the device. Memory that the
-//! driver allocates is charged to the device's budget.
+//! driver allocates is charged to the device's budget. One thread at a time looks for memory outside of its stream's
+//! cache, so a thread is refused only if the memory that is in use leaves too little.
 //!
 //! [`SizeClasses`] defines the block sizes, `segment.rs` has the memory that the driver allocated, and `cache.rs` the
 //! free blocks of a stream.
@@ -116,6 +117,8 @@ pub(crate) fn leak(stream: &StreamCore, block: PoolBlock) {
 #[cold]
 fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
     let device = stream.device();
+    // No other thread may take the memory that `trim` frees, or find the caches empty while `trim` waits.
+    let _alone = lock(&device.core().pool_growth);
     if let Some(block) = device.take_from_idle(stream, rounded) {
         return Ok(block);
     }
@@ -269,6 +272,8 @@ impl Device {
     /// [`Error::Driver`] if the wait for one of these streams fails; segments with a block in its cache are not freed.
     pub fn trim(&self) -> Result<ByteSize> {
         host_function::refuse_inside()?;
+        // Only tried, since this thread may hold it: `miss` calls this, and so may a pool of the device's budget.
+        let _alone = self.core().pool_growth.try_lock();
         let mut streams = self.streams();
         streams.retain(|stream| !stream.is_private() && !stream.is_capturing());
         let mut cached: Vec<_> = streams.iter().map(|stream| (stream, lock(&stream.cache).take_all())).collect();

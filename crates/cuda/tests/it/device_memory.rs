@@ -1,13 +1,17 @@
 //! The pool of device memory: which blocks it keeps, for which stream, and when it frees them.
 
-use std::{sync::mpsc, time::Duration};
+use std::{
+    sync::{Arc, mpsc},
+    thread,
+    time::Duration,
+};
 
 use pagelock_cuda::{
-    Error, HostSource, Priority, Stream, Uninit,
+    Device, Error, HostSource, Priority, Stream, Uninit,
     driver::{Call, Status},
     software::Fault,
 };
-use pagelock_memory::{ByteSize, HostBuffer, Ledger, holder, ledger};
+use pagelock_memory::{ByteSize, HostBuffer, Ledger, Trim, holder, ledger};
 
 use crate::tools::{lazy, threaded};
 
@@ -155,7 +159,7 @@ fn trimming_keeps_a_segment_whole_if_one_of_its_streams_cannot_be_waited_for() {
     let machine = lazy(0);
     let device = machine.device(0).unwrap();
     let streams = [0; 2].map(|_| device.stream().unwrap());
-    streams.each_ref().map(|stream| drop(stream.allocate::<u8>(256 << 10).unwrap()));
+    streams.iter().for_each(|stream| drop(stream.allocate::<u8>(256 << 10).unwrap()));
     machine.fail(Fault::at(1).call(Call::SynchronizeStream));
     machine.fail(Fault::at(0).call(Call::Synchronize));
 
@@ -163,6 +167,45 @@ fn trimming_keeps_a_segment_whole_if_one_of_its_streams_cannot_be_waited_for() {
 
     assert_eq!((machine.allocated(), device.pool_stats().idle), (ByteSize::mib(2), ByteSize::mib(2)));
     assert_eq!(device.trim().unwrap(), ByteSize::mib(2));
+}
+
+/// Four threads have at most 4 × 4.5 of 19 MiB at a time, but the pool's free memory has the wrong sizes.
+#[test]
+fn threads_that_allocate_at_once_get_the_memory_that_is_free() {
+    let device = threaded(0).device(0).unwrap();
+    device.memory_budget().set_limit(ByteSize::mib(19));
+    thread::scope(|scope| {
+        for first in 0..4 {
+            let stream = device.stream().unwrap();
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let quarters = 8 + (round * 7 + first * 3) % 11;
+                    let mut buffer = stream.allocate::<u8>(quarters << 18).unwrap();
+                    stream.fill(buffer.slice_mut(..1).unwrap(), 1).unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// A cache whose buffers return to the device's pool, which it trims for that reason.
+struct TrimsTheDevice(Device);
+
+impl Trim for TrimsTheDevice {
+    fn trim(&self) -> usize {
+        self.0.trim().unwrap().0 as usize
+    }
+}
+
+#[test]
+fn a_pool_of_the_device_s_budget_may_trim_the_device() {
+    let device = lazy(0).device(0).unwrap();
+    device.memory_budget().set_limit(ByteSize::mib(6));
+    let pool: Arc<dyn Trim> = Arc::new(TrimsTheDevice(device.clone()));
+    device.memory_budget().add_pool(Arc::downgrade(&pool));
+    let stream = device.stream().unwrap();
+    drop(stream.allocate::<u8>(4 << 20).unwrap());
+    assert!(stream.allocate::<u8>(5 << 20).is_ok());
 }
 
 #[test]
