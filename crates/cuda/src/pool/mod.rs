@@ -143,8 +143,10 @@ fn allocate_segment(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBloc
     Ok(block)
 }
 
+/// Whether the driver or the budget refused memory, before or after [`explain`].
 fn is_shortage(error: &Error) -> bool {
-    matches!(error, Error::OutOfMemory { .. } | Error::Memory(_))
+    let is_by_driver = matches!(error, Error::Driver(Failure { status: Status::OUT_OF_MEMORY, .. }));
+    is_by_driver || matches!(error, Error::OutOfMemory { .. } | Error::Memory(_))
 }
 
 /// Puts the blocks of all other segments back into the caches from which they were taken.

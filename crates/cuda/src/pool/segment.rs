@@ -10,6 +10,7 @@ use std::{
 
 use pagelock_memory::{Holder, Reservation};
 
+use super::is_shortage;
 use crate::{device_shared::DeviceShared, driver::Address, error::Result};
 
 /// Memory of one allocation of the driver.
@@ -53,12 +54,16 @@ impl Drop for Segment {
     }
 }
 
-/// A new segment, cut into blocks of that length.
+/// A new segment, cut into blocks of that length. Where memory is short, the segment is a single block.
 pub(super) fn new_blocks(shared: &Arc<DeviceShared>, block_bytes: usize) -> Result<Vec<PoolBlock>> {
     let max_bytes = SEGMENT_BYTES.max(block_bytes);
     let segment_bytes = block_bytes.saturating_mul(BLOCKS_PER_SEGMENT).clamp(MIN_SEGMENT_BYTES, max_bytes);
     let count = (segment_bytes / block_bytes).max(1);
-    let segment = Arc::new(Segment::allocate(shared, count * block_bytes)?);
+    let (segment, count) = match Segment::allocate(shared, count * block_bytes) {
+        Err(refused) if count > 1 && is_shortage(&refused) => (Segment::allocate(shared, block_bytes)?, 1),
+        segment => (segment?, count),
+    };
+    let segment = Arc::new(segment);
     let block = |index| PoolBlock {
         address: segment.address.offset(index * block_bytes),
         len_bytes: block_bytes,

@@ -209,6 +209,21 @@ fn a_pool_of_the_device_s_budget_may_trim_the_device() {
 }
 
 #[test]
+fn a_block_is_allocated_alone_if_there_is_no_memory_for_more() {
+    let device = lazy(0).device(0).unwrap();
+    let stream = device.stream().unwrap();
+    device.memory_budget().set_limit(ByteSize::mib(1));
+    let buffers = [0; 4].map(|_| stream.allocate::<u8>(256 << 10).unwrap());
+    assert_eq!(device.pool_stats().reserved, ByteSize::mib(1));
+    assert_eq!(
+        stream.allocate::<u8>(256 << 10).unwrap_err().to_string(),
+        "cannot take 256 KiB: budget `device 0` has 0 B left of 1 MiB; drop device buffers, use smaller batches, or \
+         raise the device's limit"
+    );
+    drop(buffers);
+}
+
+#[test]
 fn a_refusal_names_the_numbers() {
     let machine = lazy(0);
     let stream = machine.device(0).unwrap().stream().unwrap();
