@@ -18,7 +18,7 @@ pub(super) struct Segment {
     shared: Arc<DeviceShared>,
     address: Address,
     len_bytes: usize,
-    _charged: Reservation,
+    charged: Option<Reservation>, // none during the drop
 }
 
 /// A part of a segment: what one buffer uses at a time.
@@ -40,7 +40,7 @@ impl Segment {
     fn allocate(shared: &Arc<DeviceShared>, len_bytes: usize) -> Result<Self> {
         let charged = shared.memory.reserve(len_bytes as u64)?;
         let address = shared.driver.allocate(len_bytes)?;
-        Ok(Self { shared: shared.clone(), address, len_bytes, _charged: charged })
+        Ok(Self { shared: shared.clone(), address, len_bytes, charged: Some(charged) })
     }
 }
 
@@ -49,7 +49,8 @@ impl Drop for Segment {
         // SAFETY: an allocation of this driver that is freed once, and by this file's invariant no longer used.
         let freed = unsafe { self.shared.driver.free(self.address) };
         if freed.is_err() {
-            self.shared.leaked.add(self.len_bytes);
+            // The memory may still be allocated, so it stays charged.
+            self.shared.leaked.leak(self.charged.take(), self.len_bytes);
         }
     }
 }

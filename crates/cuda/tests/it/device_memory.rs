@@ -224,6 +224,18 @@ fn a_block_is_allocated_alone_if_there_is_no_memory_for_more() {
 }
 
 #[test]
+fn memory_that_could_not_be_freed_stays_charged_to_the_limit() {
+    let machine = lazy(0);
+    let device = machine.device(0).unwrap();
+    let stream = device.stream().unwrap();
+    drop(stream.allocate::<u8>(20 << 20).unwrap());
+    machine.fail(Fault::at(0).call(Call::Free));
+    device.trim().unwrap();
+    assert_eq!((device.leaked().count, device.leaked().memory), (1, ByteSize::mib(20)));
+    assert_eq!(device.memory_budget().used(), machine.allocated());
+}
+
+#[test]
 fn a_refusal_names_the_numbers() {
     let machine = lazy(0);
     let stream = machine.device(0).unwrap().stream().unwrap();
