@@ -258,6 +258,28 @@ fn loom_a_reader_comes_after_both_of_two_threads_that_wrote() {
     });
 }
 
+/// Like the test above, where the reader has waited for the first writer before that has waited for the second.
+#[test]
+fn loom_a_reader_comes_after_a_write_that_another_hides() {
+    every_schedule(|| {
+        let (driver, device) = Ordered::device();
+        let [home, one, two, reader] = [0; 4].map(|_| device.stream().unwrap());
+        let uses = Arc::new(Uses::new(home.core().clone(), 0));
+        let writer = {
+            let (driver, one, uses) = (driver.clone(), one.clone(), uses.clone());
+            thread::spawn(move || work(&driver, &one, uses.write()))
+        };
+        reader.wait_for(&one.record().unwrap()).unwrap();
+        work(&driver, &two, uses.write());
+        one.wait_for(&two.record().unwrap()).unwrap();
+        writer.join().unwrap();
+
+        work(&driver, &reader, uses.read());
+
+        assert_eq!((driver.comes_after(&reader, &one), driver.comes_after(&reader, &two)), (1, 1));
+    });
+}
+
 /// Whether work of one stream comes before the latest work of the other.
 fn are_ordered(driver: &Ordered, one: &Stream, other: &Stream) -> bool {
     driver.comes_after(one, other) > 0 || driver.comes_after(other, one) > 0

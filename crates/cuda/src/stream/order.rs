@@ -194,11 +194,14 @@ impl<'a> Access<'a> {
         self.is_launch || self.uses.in_captures.load(Relaxed) & conflicting != 0
     }
 
-    /// Adds this use. A write drops the marks of work that `stream` has waited for.
-    pub(super) fn note(&self, stream: &Arc<StreamCore>, at: u64) {
+    /// Adds this use, which is work number `at`. A write drops the marks of work that `stream` has waited for.
+    pub(super) fn note(&self, stream: &Arc<StreamCore>, mut at: u64) {
         let mut marks = lock(&self.uses.marks);
         if self.writes && !marks.others.is_empty() {
             let waited_for = lock(&stream.queue.waited_for);
+            // Another thread may have made the stream wait since this work was submitted. A stream that comes after this
+            // use must come after such waits, too. They are counted before they are in `waited_for`.
+            at = at.max(stream.submitted());
             let is_covered = |other: &StreamCore, mark: &Mark| waited_for.covers(other.queue.id, mark.used);
             marks.others.retain(|(other, mark)| other.is_same_stream(stream) || !is_covered(other, mark));
         }
@@ -354,6 +357,23 @@ mod tests {
         }
 
         assert_eq!(waited_for(uses.read(), &reader), 1, "waiting for the second is enough");
+    }
+
+    /// After a write of one half was submitted and before it is noted, other threads write the other half on a second
+    /// stream and make the first stream wait for it.
+    #[test]
+    fn a_write_that_is_noted_late_hides_another_only_for_streams_that_come_after_both() {
+        let device = Device::software(Config::default()).unwrap();
+        let [home, one, two, reader] = [0; 4].map(|_| device.stream().unwrap());
+        let uses = Uses::new(home.core().clone(), 0);
+
+        let at = one.core().count_work();
+        reader.wait_for(&one.record().unwrap()).unwrap();
+        uses.write().note(two.core(), two.core().count_work());
+        one.wait_for(&two.record().unwrap()).unwrap();
+        uses.write().note(one.core(), at);
+
+        assert_eq!(waited_for(uses.read(), &reader), 1, "the reader has waited for the first write alone");
     }
 
     #[test]
