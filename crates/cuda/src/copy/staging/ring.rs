@@ -345,6 +345,8 @@ impl Lease<'_> {
 
 impl Drop for Lease<'_> {
     fn drop(&mut self) {
+        // A watcher of accesses that panics can make a call lose slots.
+        (self.in_flight.len()..self.held_slots).for_each(|_| self.ring.lose_slot());
         for (ticket, used_bytes) in self.in_flight.drain(..) {
             match ticket.into_flight() {
                 Some((event, slot)) => {
@@ -389,6 +391,23 @@ mod tests {
         assert!(!(first..first + 1_024).contains(&call(&one, 1)), "it is full");
         assert_eq!(ring.len_bytes(), 3 << 10);
         ring.retire(device.core().deferred());
+    }
+
+    /// A watcher of accesses may panic while a call has a slot.
+    #[test]
+    fn a_slot_that_a_call_lost_is_replaced() {
+        let device = Device::software(Config::default()).unwrap();
+        let stream = device.stream().unwrap();
+        let ring = Ring::new(1 << 10, 1);
+
+        let mut lease = ring.lease(stream.core());
+        drop(lease.take().unwrap());
+        drop(lease);
+
+        assert_eq!(ring.len_bytes(), 0);
+        let mut lease = ring.lease(stream.core());
+        let slot = lease.take().unwrap();
+        lease.return_slot(slot);
     }
 
     /// A call looks up the ring before it takes a slot, and in between the ring may be replaced.
