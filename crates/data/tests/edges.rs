@@ -134,3 +134,17 @@ fn fractions_slightly_above_one_give_no_more_than_there_is() {
     let [one, other] = random_split_fractions::<Numbers, 2>(numbers, fractions, &Generator::new(1)).unwrap();
     assert_eq!(one.len() + other.len(), 10_000_000);
 }
+
+#[test]
+fn quarter_turns_keep_every_pixel() {
+    let image = Tensor::new([[[1, 2, 3], [4, 5, 6]]]).unwrap().to_dtype(DType::U8).unwrap();
+    let turned = |angle| {
+        let turned = F::rotate(&image, angle, Interpolation::Nearest, true, None).unwrap();
+        (turned.dims().to_vec(), turned.to_vec::<u8>().unwrap())
+    };
+    assert_eq!(turned(90.0), (vec![1, 3, 2], vec![3, 6, 2, 5, 1, 4]));
+    assert_eq!(turned(-90.0), (vec![1, 3, 2], vec![4, 1, 5, 2, 6, 3]));
+    assert_eq!(turned(270.0), turned(-90.0));
+    assert_eq!(turned(180.0), (vec![1, 2, 3], vec![6, 5, 4, 3, 2, 1]));
+    assert_eq!(turned(720.0), (vec![1, 2, 3], vec![1, 2, 3, 4, 5, 6]));
+}

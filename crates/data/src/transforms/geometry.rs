@@ -93,7 +93,11 @@ pub(super) fn rotate(
         return Err(TensorError::Argument(format!("rotate: the angle is {angle}; give a finite one")).into());
     }
     let matrix = Affine { angle: -angle, ..Affine::default() }.inverse(planes);
-    let size = if expand { expanded(matrix, planes) } else { [planes.height, planes.width] };
+    let size = match (expand, angle % 180.0 == 0.0, angle % 90.0 == 0.0) {
+        (true, false, true) => [planes.width, planes.height], // exact, where rounding could add a row
+        (true, false, false) => expanded(matrix, planes),
+        _ => [planes.height, planes.width],
+    };
     warped("rotate", image, matrix, size, (interpolation, fill))
 }
 
