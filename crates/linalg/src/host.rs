@@ -1,15 +1,15 @@
-//! Decompositions of batches of matrices on the host, by `nalgebra`, in `f64` for every precision.
+//! Decompositions of batches of matrices on the host, with `nalgebra`, in `f64` for every precision.
 //!
 //! So `nalgebra` is compiled for one type only, and results are rounded once. Matrices on a device are copied to the
 //! host and results back, which waits for the device.
 
-use nalgebra::{Cholesky, DMatrix, LU, QR, SVD, SymmetricEigen};
+use nalgebra::{Cholesky, DMatrix, LU, SVD, SymmetricEigen};
 
 use pagelock_tensor::{CountedHeap, Error, Result, Tensor};
 
-use crate::MatrixSize;
+use crate::{MatrixSize, householder};
 
-type Matrix = DMatrix<f64>;
+pub(super) type Matrix = DMatrix<f64>;
 
 /// The most iterations per row; one that converges needs far fewer.
 const ROUNDS: usize = 1000;
@@ -111,12 +111,11 @@ pub(super) fn qr(x: &Tensor, MatrixSize { n, m, k }: MatrixSize) -> Result<Tenso
     let (op, is_tall) = ("linalg::qr", n >= m);
     each(op, x, if is_tall { [n + m, m] } else { [n, n + m] }, |_, x| {
         let mut out = if is_tall { Matrix::zeros(n + m, m) } else { Matrix::zeros(n, n + m) };
-        if k > 0 {
-            let found = QR::new(x);
-            out.view_mut((0, 0), (n, k)).copy_from(&found.q());
-            let at = if is_tall { (n, 0) } else { (0, n) };
-            out.view_mut(at, (k, m)).copy_from(&found.r());
-        }
+        let (x, scale) = scaled(x);
+        let (q, r) = householder::qr(x);
+        out.view_mut((0, 0), (n, k)).copy_from(&q);
+        let at = if is_tall { (n, 0) } else { (0, n) };
+        out.view_mut(at, (k, m)).copy_from(&r.unscale(scale));
         Ok(out)
     })
 }
@@ -161,4 +160,14 @@ pub(super) fn eigh(x: &Tensor, n: usize) -> Result<Tensor> {
         }
         Ok(out)
     })
+}
+
+/// Multiplies x by a power of 2 that brings its largest element near 1, so that its squares do not overflow. Returns the
+/// product and the power.
+pub(super) fn scaled(mut x: Matrix) -> (Matrix, f64) {
+    // Larger powers would not have an inverse; these are enough for the largest and the smallest number.
+    let exponent = x.amax().log2().clamp(-1000.0, 1000.0) as i32;
+    let power = 2_f64.powi(-exponent);
+    x *= power;
+    (x, power)
 }

@@ -17,12 +17,14 @@
 //! ```
 
 // # Reading order
-// `lib.rs`: functions with one result; `decompositions.rs`: functions with several; `host.rs`: the computation.
+// `lib.rs`: functions with one result; `decompositions.rs`: functions with several; `host.rs`: the computation, with
+// `householder.rs` for QR.
 
 #![forbid(unsafe_code)]
 
 mod decompositions;
 mod host;
+mod householder;
 
 /// The crate of the tensors that these functions take.
 #[doc(no_inline)]
