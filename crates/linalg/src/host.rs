@@ -3,7 +3,7 @@
 //! So `nalgebra` is compiled for one type only, and results are rounded once. Matrices on a device are copied to the
 //! host and results back, which waits for the device.
 
-use nalgebra::{Cholesky, DMatrix, LU, SVD, SymmetricEigen};
+use nalgebra::{Cholesky, DMatrix, DVector, LU, SVD, SymmetricEigen};
 
 use pagelock_tensor::{CountedHeap, Error, Result, Tensor};
 
@@ -66,7 +66,10 @@ fn square(x: &Tensor) -> [usize; 2] {
 
 pub(super) fn inverse(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::inv";
-    each(op, x, square(x), |i, x| LU::new(x).try_inverse().map_or_else(|| matrix_error(op, i, SINGULAR), Ok))
+    each(op, x, square(x), |i, x| {
+        let (x, scale) = scaled(x);
+        LU::new(x).try_inverse().map_or_else(|| matrix_error(op, i, SINGULAR), |found| Ok(found * scale))
+    })
 }
 
 /// Solves a · x = b for x; a and b have the same batch dimensions.
@@ -76,7 +79,8 @@ pub(super) fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let both = Tensor::cat(&[&a.detach(), &b.detach()], -1)?;
     each(op, &both, [n, columns], |i, both| {
         let (a, b) = (both.columns(0, n).into_owned(), both.columns(n, columns).into_owned());
-        LU::new(a).solve(&b).map_or_else(|| matrix_error(op, i, SINGULAR), Ok)
+        let (a, scale) = scaled(a);
+        LU::new(a).solve(&b).map_or_else(|| matrix_error(op, i, SINGULAR), |found| Ok(found * scale))
     })
 }
 
@@ -84,12 +88,10 @@ pub(super) fn solve(a: &Tensor, b: &Tensor) -> Result<Tensor> {
 pub(super) fn sign_and_log_determinant(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::slogdet";
     each(op, x, [1, 2], |_, x| {
-        let lu = LU::new(x);
-        let swaps: f64 = lu.p().determinant();
-        let factors = lu.u().diagonal();
+        let (swaps, factors, scale) = determinant_factors(x);
         // The sign is 0 or NaN if one factor is.
         let sign = factors.iter().fold(swaps, |sign, factor| if *factor == 0.0 { 0.0 } else { sign * factor.signum() });
-        let logarithm = factors.iter().map(|factor| factor.abs().ln()).sum();
+        let logarithm = factors.iter().map(|factor| factor.abs().ln() - scale.ln()).sum();
         Ok(Matrix::from_row_slice(1, 2, &[sign, logarithm]))
     })
 }
@@ -97,7 +99,18 @@ pub(super) fn sign_and_log_determinant(x: &Tensor) -> Result<Tensor> {
 /// The determinant of each matrix, from its LU decomposition.
 pub(super) fn determinant(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::det";
-    each(op, x, [1, 1], |_, x| Ok(Matrix::from_element(1, 1, LU::new(x).determinant())))
+    each(op, x, [1, 1], |_, x| {
+        let (swaps, factors, scale) = determinant_factors(x);
+        let product = factors.iter().fold(swaps, |product, factor| product * (factor / scale));
+        Ok(Matrix::from_element(1, 1, product))
+    })
+}
+
+/// The sign of the row swaps, the diagonal of the upper factor, and what the latter is multiplied by.
+fn determinant_factors(x: Matrix) -> (f64, DVector<f64>, f64) {
+    let (x, scale) = scaled(x);
+    let lu = LU::new(x);
+    (lu.p().determinant(), lu.u().diagonal(), scale)
 }
 
 pub(super) fn cholesky(x: &Tensor) -> Result<Tensor> {

@@ -42,3 +42,22 @@ fn q_times_r_is_x_for_tiny_and_huge_elements() -> Result<()> {
         [[-1e-170, 1.0, 0.0, 2.0], [1e200, 1e200, 0.0, 1e200], [-5e-324, 1e-310, 5e-324, 0.0], [1.0, 1.0, 1.0, 1.0]];
     numbers.into_iter().try_for_each(|numbers| check_qr(&matrix(2, 2, numbers)))
 }
+
+#[test]
+fn inverses_and_determinants_of_the_smallest_and_the_largest_numbers_are_right() -> Result<()> {
+    let x = matrix(2, 2, [1e-310, 0.0, 1e-310, 1e-310]);
+    assert_eq!(linalg::solve(&x, &Tensor::of(DType::F64).new([1e-310, 3e-310])?)?.to_vec::<f64>()?, [1.0, 2.0]);
+    assert_eq!(linalg::det(&x)?.item::<f64>()?, 0.0);
+    let (sign, logarithm) = linalg::slogdet(&x)?;
+    assert_eq!(sign.item::<f64>()?, 1.0);
+    assert!((logarithm.item::<f64>()? - 2.0 * 1e-310_f64.ln()).abs() < 1e-12);
+    let x = matrix(2, 2, [1e308, 1e308, -1e308, 1e308]);
+    assert_near(
+        "inverse",
+        &linalg::inv(&x)?.mul_scalar(1e308)?.mul_scalar(2.0)?,
+        &matrix(2, 2, [1.0, -1.0, 1.0, 1.0]),
+        1e-12,
+    );
+    assert!((linalg::slogdet(&x)?.1.item::<f64>()? - 2.0 * 1e308_f64.ln() - 2_f64.ln()).abs() < 1e-12);
+    Ok(())
+}
