@@ -3,16 +3,13 @@
 //! So `nalgebra` is compiled for one type only, and results are rounded once. Matrices on a device are copied to the
 //! host and results back, which waits for the device.
 
-use nalgebra::{Cholesky, DMatrix, DVector, LU, SVD, SymmetricEigen};
+use nalgebra::{Cholesky, DMatrix, DVector, LU};
 
 use pagelock_tensor::{CountedHeap, Error, Result, Tensor};
 
-use crate::{MatrixSize, householder};
+use crate::{MatrixSize, householder, jacobi};
 
 pub(super) type Matrix = DMatrix<f64>;
-
-/// The most iterations per row; one that converges needs far fewer.
-const ROUNDS: usize = 1000;
 
 /// Calls `compute` for every matrix of a batch; each result has the given numbers of rows and columns.
 fn each(
@@ -22,9 +19,9 @@ fn each(
     mut compute: impl FnMut(usize, Matrix) -> Result<Matrix>,
 ) -> Result<Tensor> {
     let &[ref batch @ .., n, m] = x.dims() else { unreachable!("{op}: x was checked to hold matrices") };
-    // All elements, and six copies of a matrix, each as a square of the longest side.
+    // All elements, and ten copies of a matrix, each as a square of the longest side.
     let side = n.max(m).max(rows).max(columns);
-    let n_elements = side.saturating_mul(side).saturating_mul(6).saturating_add(x.len());
+    let n_elements = side.saturating_mul(side).saturating_mul(10).saturating_add(x.len());
     let bytes = n_elements.saturating_mul(size_of::<f64>()).min(isize::MAX as usize);
     let _reserved = CountedHeap::granted(op, "the matrices to decompose", bytes)?;
     let numbers = x.detach().to_vec::<f64>()?;
@@ -142,13 +139,12 @@ pub(super) fn svd(x: &Tensor, MatrixSize { n, m, k }: MatrixSize) -> Result<Tens
         if k == 0 {
             return Ok(out);
         }
-        let found = SVD::try_new(x, true, true, f64::EPSILON, ROUNDS * (n + m));
-        let Some(SVD { u: Some(u), v_t: Some(v_t), singular_values }) = found else {
-            return matrix_error(op, i, "has singular values that did not converge; scale it");
+        let Some((u, s, v)) = jacobi::svd(x) else {
+            return matrix_error(op, i, &no_convergence("singular values"));
         };
         out.view_mut((0, 0), (n, k)).copy_from(&u);
-        out.view_mut((n, 0), (1, k)).copy_from(&singular_values.transpose());
-        out.view_mut((n + 1, 0), (m, k)).copy_from(&v_t.transpose());
+        out.view_mut((n, 0), (1, k)).copy_from_slice(&s);
+        out.view_mut((n + 1, 0), (m, k)).copy_from(&v);
         Ok(out)
     })
 }
@@ -158,21 +154,21 @@ pub(super) fn eigh(x: &Tensor, n: usize) -> Result<Tensor> {
     let op = "linalg::eigh";
     each(op, x, [1 + n, n], |i, x| {
         check_finite(op, i, &x)?;
-        let mut out = Matrix::zeros(1 + n, n);
-        if n == 0 {
-            return Ok(out);
-        }
-        let Some(found) = SymmetricEigen::try_new(x, f64::EPSILON, ROUNDS * n) else {
-            return matrix_error(op, i, "has eigenvalues that did not converge; scale it");
+        let Some((values, vectors)) = jacobi::eigh(x) else {
+            return matrix_error(op, i, &no_convergence("eigenvalues"));
         };
-        let mut order: Vec<usize> = (0..n).collect();
-        order.sort_by(|&a, &b| found.eigenvalues[a].total_cmp(&found.eigenvalues[b]));
-        for (to, from) in order.into_iter().enumerate() {
-            out[(0, to)] = found.eigenvalues[from];
-            out.view_mut((1, to), (n, 1)).copy_from(&found.eigenvectors.column(from));
-        }
+        let mut out = Matrix::zeros(1 + n, n);
+        out.view_mut((0, 0), (1, n)).copy_from_slice(&values);
+        out.view_mut((1, 0), (n, n)).copy_from(&vectors);
         Ok(out)
     })
+}
+
+fn no_convergence(of: &str) -> String {
+    format!(
+        "has {of} that did not converge in {} sweeps of Jacobi rotations; scale its rows or columns",
+        jacobi::SWEEPS
+    )
 }
 
 /// Multiplies x by a power of 2 that brings its largest element near 1, so that its squares do not overflow. Returns the

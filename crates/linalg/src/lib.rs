@@ -18,13 +18,14 @@
 
 // # Reading order
 // `lib.rs`: functions with one result; `decompositions.rs`: functions with several; `host.rs`: the computation, with
-// `householder.rs` for QR.
+// `householder.rs` for QR and `jacobi.rs` for singular values and eigenvalues.
 
 #![forbid(unsafe_code)]
 
 mod decompositions;
 mod host;
 mod householder;
+mod jacobi;
 
 /// The crate of the tensors that these functions take.
 #[doc(no_inline)]
