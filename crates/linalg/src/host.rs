@@ -152,7 +152,9 @@ pub(super) fn svd(x: &Tensor, MatrixSize { n, m, k }: MatrixSize) -> Result<Tens
 /// The eigenvalues as a row, in ascending order, above the eigenvectors.
 pub(super) fn eigh(x: &Tensor, n: usize) -> Result<Tensor> {
     let op = "linalg::eigh";
-    each(op, x, [1 + n, n], |i, x| {
+    each(op, x, [1 + n, n], |i, mut x| {
+        // What is above the diagonal is not read, so it can be NaN.
+        x.fill_upper_triangle_with_lower_triangle();
         check_finite(op, i, &x)?;
         let Some((values, vectors)) = jacobi::eigh(x) else {
             return matrix_error(op, i, &no_convergence("eigenvalues"));

@@ -112,6 +112,17 @@ fn singular_values_of_the_smallest_and_the_largest_numbers_are_right() -> Result
 }
 
 #[test]
+fn eigenvalues_ignore_what_is_above_the_diagonal() -> Result<()> {
+    for above in [f64::NAN, f64::INFINITY, 1e300, 0.0] {
+        let x = matrix(2, 2, [2.0, above, 1.0, 2.0]);
+        assert_near("eigenvalues", &linalg::eigvalsh(&x)?, &Tensor::of(DType::F64).new([1.0, 3.0])?, 1e-15);
+        let (_, vectors) = linalg::eigh(&x)?;
+        assert_orthonormal("vectors", &vectors)?;
+    }
+    Ok(())
+}
+
+#[test]
 fn eigenvectors_of_elements_of_very_different_sizes_are_orthonormal() -> Result<()> {
     // `nalgebra`'s eigenvectors of both are NaN.
     let first =
