@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 /// A tensor that is trained: a leaf of the autograd graph that requires a gradient.
 ///
 /// Derefs to [`Tensor`], and takes part in arithmetic as `&parameter`. A clone is a handle of the same parameter: the
-/// model and the optimizer each hold one. The elements only change in place. When the model moves to another device
-/// or changes its precision, it gets a new parameter, which optimizers find.
+/// model and the optimizer each hold one. The elements only change in place. When one of them moves to another device,
+/// changes its precision or is frozen, it gets a new tensor, and so do all others.
 ///
 /// # Examples
 /// ```
@@ -60,26 +60,34 @@ impl Parameter {
 
     /// The tensor, as by deref.
     pub fn as_tensor(&self) -> &Tensor {
-        &self.shared.tensor
+        &self.newest().tensor
+    }
+
+    /// What the parameter is now, after everything that replaced it.
+    fn newest(&self) -> &Arc<Shared> {
+        let mut newest = &self.shared;
+        while let Some(other) = newest.moved.get() {
+            newest = &other.shared;
+        }
+        newest
     }
 
     /// An id that two handles share if, and only if, they are of the same parameter. It is valid while one of them
     /// lives.
     pub(crate) fn id(&self) -> *const () {
-        Arc::as_ptr(&self.shared).cast()
+        Arc::as_ptr(self.newest()).cast()
     }
 
     /// Whether two handles are of the same parameter.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.shared, &other.shared)
+        Arc::ptr_eq(self.newest(), other.newest())
     }
 
     fn of(tensor: Tensor) -> Self {
         Self { shared: Arc::new(Shared { tensor, moved: OnceLock::new() }) }
     }
 
-    /// Makes this a handle of `other`. The other handles of this parameter become so when they call
-    /// [`follow`](Self::follow).
+    /// Replaces this parameter, which was not replaced yet, by `other`: for all handles.
     pub(crate) fn replace(&mut self, other: &Self) {
         let _ = self.shared.moved.set(other.clone());
         *self = other.clone();
@@ -87,18 +95,13 @@ impl Parameter {
 
     /// The parameter that replaced this one, or this one.
     pub(crate) fn latest(&self) -> Self {
-        let mut latest = self.clone();
-        latest.follow();
-        latest
+        Self { shared: self.newest().clone() }
     }
 
-    /// Makes this a handle of the parameter that replaced it, if one did. Returns whether one did.
-    pub(crate) fn follow(&mut self) -> bool {
-        let mut has_moved = false;
-        while let Some(other) = self.shared.moved.get().cloned() {
-            (*self, has_moved) = (other, true);
-        }
-        has_moved
+    /// Returns the tensor that the parameter was before it was replaced, if it was, and keeps it no longer.
+    pub(crate) fn follow(&mut self) -> Option<Tensor> {
+        let Self { shared: before } = std::mem::replace(self, self.latest());
+        (!Arc::ptr_eq(&before, &self.shared)).then(|| before.tensor.clone())
     }
 }
 
@@ -112,7 +115,7 @@ impl Deref for Parameter {
     type Target = Tensor;
 
     fn deref(&self) -> &Tensor {
-        &self.shared.tensor
+        self.as_tensor()
     }
 }
 

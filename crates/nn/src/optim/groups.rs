@@ -75,9 +75,10 @@ impl Slot {
     /// Moves the state to where the parameter has moved.
     pub(super) fn follow(&mut self, moved: &mut MovedClocks) -> tensor::Result<()> {
         let mut followed = self.parameter.clone();
-        if followed.follow() {
+        if let Some(before) = followed.follow() {
             let state = self.state.as_ref().map(|state| state.moved_to(&followed, moved)).transpose()?;
-            let master = Master::moved_to(&followed, self.weights())?;
+            let weights = self.master.as_ref().map_or(&before, |master| &master.weights);
+            let master = Master::moved_to(&followed, weights)?;
             *self = Self { name: self.name.take(), parameter: followed, state, master };
         }
         Ok(())

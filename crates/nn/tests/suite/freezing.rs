@@ -2,7 +2,7 @@
 
 use pagelock_nn::optim::{Optimizer, Sgd};
 use pagelock_nn::{Forward, Linear, Module, Parameter, ReLU, Sequential, parameters_to_vector, vector_to_parameters};
-use pagelock_tensor::{DType, Tensor};
+use pagelock_tensor::{DType, Tensor, no_grad};
 
 fn model() -> Sequential {
     Sequential::new((Linear::new(3, 4).unwrap(), ReLU, Linear::new(4, 2).unwrap()))
@@ -79,4 +79,36 @@ fn a_vector_of_parameters_carries_values_there_and_gradients_back() {
     assert_eq!(values(&to.parameters()), values(&from.parameters()));
     let error = parameters_to_vector(&[]).unwrap_err();
     assert_eq!(error.to_string(), "parameters_to_vector: there are no parameters; give at least one");
+}
+
+#[test]
+fn every_handle_of_a_parameter_sees_that_it_is_frozen_and_moved() {
+    let model = Linear::new(2, 1).unwrap();
+    let handles = model.parameters();
+    let mut opt = Sgd::new(model.parameters(), 0.1);
+    let mut train = |model: &Linear| {
+        let before = model.weight.to_vec::<f64>().unwrap();
+        model.forward(&Tensor::ones([1, 2]).unwrap().to_dtype(model.weight.dtype()).unwrap()).unwrap();
+        let loss = model.forward(&Tensor::ones([1, 2]).unwrap().to_dtype(model.weight.dtype()).unwrap()).unwrap();
+        let is_trained = loss.requires_grad();
+        if is_trained {
+            loss.sum(..).unwrap().backward().unwrap();
+            opt.step().unwrap();
+            opt.zero_grad();
+        }
+        (is_trained, before != model.weight.to_vec::<f64>().unwrap())
+    };
+    for wanted in [false, true, false, true] {
+        for mut handle in model.parameters() {
+            handle.requires_grad_(wanted);
+        }
+        assert_eq!(train(&model), (wanted, wanted));
+        assert!(handles.iter().all(|handle| handle.requires_grad() == wanted));
+        assert!(handles[0].is_same(&model.weight));
+    }
+    let model = model.double().unwrap();
+    assert_eq!(train(&model), (true, true));
+    assert_eq!((handles[0].dtype(), handles[0].is_same(&model.weight)), (DType::F64, true));
+    no_grad(|| handles[0].fill_(3.0)).unwrap();
+    assert_eq!(model.weight.to_vec::<f64>().unwrap(), [3.0, 3.0]);
 }

@@ -172,7 +172,7 @@ impl Lbfgs {
         let outer_holder = Holder::current();
         let _charged = Holder::OPTIMIZER_STATE.by_default();
         let mut has_moved = false;
-        self.parameters.iter_mut().for_each(|parameter| has_moved |= parameter.follow());
+        self.parameters.iter_mut().for_each(|parameter| has_moved |= parameter.follow().is_some());
         let vectors = self.vectors()?;
         if has_moved {
             self.memory = no_grad(|| self.memory.on(vectors.dtype, &vectors.device))?;
@@ -251,7 +251,7 @@ impl Vectors {
     fn concatenated(&self, of: impl Fn(&Parameter) -> Result<Tensor>) -> Result<Tensor> {
         let pieces = self.parameters.iter().map(|p| Ok(of(p)?.to_dtype(self.dtype)?.reshape([-1])?));
         let pieces = pieces.collect::<Result<Vec<Tensor>>>()?;
-        Ok(Tensor::cat(&pieces.iter().collect::<Vec<_>>(), 0)?)
+        Ok(Tensor::cat(&pieces, 0)?)
     }
 
     /// A copy of the elements.
