@@ -13,7 +13,8 @@
 //! ```
 
 use crate::functional::shared::{constant, signed, wrong_argument, wrong_shape};
-use pagelock_tensor::{Int, Result, Steps, Tensor};
+use pagelock_tensor::{Int, Kind, PadMode, Result, Steps, Tensor};
+use std::borrow::Borrow;
 
 /// Sequences without padding, step by step: the rows of the first step, then those of the second, and so on. The longest sequence
 /// comes first.
@@ -186,27 +187,34 @@ pub fn pad_packed_sequence(
 /// Pads sequences `[length, ..]` to the length of the longest and stacks them: `[steps, batch, ..]`, or with
 /// `batch_first` `[batch, steps, ..]`.
 ///
+/// ```
+/// # use pagelock_nn::pad_sequence;
+/// # use pagelock_tensor::Tensor;
+/// let tokens = [Tensor::new([5, 7, 2])?, Tensor::new([9])?];
+/// assert_eq!(pad_sequence(&tokens, true, 0.0)?.to_vec::<i64>()?, [5, 7, 2, 9, 0, 0]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are none, or if their other sizes differ.
-pub fn pad_sequence(sequences: &[&Tensor], batch_first: bool, padding_value: f64) -> Result<Tensor> {
-    let longest = sequences.iter().map(|sequence| sequence.dims().first().copied().unwrap_or(0)).max().unwrap_or(0);
-    let padded = sequences.iter().map(|&sequence| {
-        let Some((&length, others)) = sequence.dims().split_first() else {
-            return Err(wrong_shape(
-                "pad_sequence",
-                "a sequence",
-                sequence.shape(),
-                "it must have a dimension of steps",
-            ));
-        };
-        if length == longest {
-            return Ok(sequence.clone());
+pub fn pad_sequence<K: Kind>(
+    sequences: &[impl Borrow<Tensor<K>>],
+    batch_first: bool,
+    padding_value: f64,
+) -> Result<Tensor<K>> {
+    let length = |sequence: &Tensor<K>| sequence.dims().first().copied().unwrap_or(0);
+    let longest = sequences.iter().map(|sequence| length(sequence.borrow())).max().unwrap_or(0);
+    let padded = sequences.iter().map(|sequence| {
+        let sequence = sequence.borrow();
+        if sequence.rank() == 0 {
+            let expected = "it must have a dimension of steps";
+            return Err(wrong_shape("pad_sequence", "a sequence", sequence.shape(), expected));
         }
-        let missing: Vec<usize> = std::iter::once(longest - length).chain(others.iter().copied()).collect();
-        Tensor::cat(&[sequence, &constant(sequence, padding_value)?.expand(&missing[..])?], 0)
+        let mut sizes = vec![0; 2 * sequence.rank()];
+        sizes[2 * sequence.rank() - 1] = (longest - length(sequence)) as isize;
+        sequence.pad(&sizes, PadMode::Constant(padding_value))
     });
-    let padded: Vec<Tensor> = padded.collect::<Result<_>>()?;
-    Tensor::stack(&padded.iter().collect::<Vec<_>>(), isize::from(!batch_first))
+    Tensor::stack(&padded.collect::<Result<Vec<_>>>()?, isize::from(!batch_first))
 }
 
 /// The inverse of [`pad_sequence`].
