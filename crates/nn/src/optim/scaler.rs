@@ -115,7 +115,7 @@ impl GradScaler {
     /// # Errors
     /// [`Error::Argument`] for a second call without an [`update`](Self::update) in between; the errors of
     /// [`Optimizer::scale_gradients`].
-    pub fn unscale(&mut self, optimizer: &mut impl Optimizer) -> Result<()> {
+    pub fn unscale(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<()> {
         if self.is_finite.is_some() {
             return Err(misused(
                 "the gradients were already unscaled",
@@ -132,9 +132,12 @@ impl GradScaler {
     /// # Errors
     /// [`Error::Argument`] for a second call without an [`update`](Self::update) in between; the errors of
     /// [`Optimizer::scale_gradients`] and [`Optimizer::step`].
-    pub fn step(&mut self, optimizer: &mut impl Optimizer) -> Result<bool> {
+    pub fn step(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<bool> {
         if self.has_stepped {
-            return Err(misused("`step` was already called", "call `update` after each step"));
+            return Err(misused(
+                "`step` was already called",
+                "call `update` after each step, and make a scaler for each optimizer",
+            ));
         }
         if self.is_finite.is_none() {
             self.unscale(optimizer)?;
