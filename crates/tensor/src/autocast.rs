@@ -45,8 +45,8 @@ thread_local! {
 ///   to `to`, accumulate in `f32`, and return tensors of type `to`.
 /// - [`exp`](Tensor::exp), [`log`](Tensor::log), [`pow`](Tensor::pow), [`sum`](Tensor::sum), softmax, layer norms and
 ///   losses compute in `f32` and return `f32`.
-/// - Everything else computes in the precision of its operands, or in the wider one if they differ. A batch norm
-///   returns the precision of its input even if its weights are `f32`.
+/// - Everything else computes in the precision of its operands; elementwise operations compute in the wider one if they
+///   differ. A batch norm returns the precision of its input even if its weights are `f32`.
 ///
 /// Operations on `f64` tensors are not affected. A parameter is rounded once in the scope, however often it is used.
 /// `backward` needs no scope, and each gradient has the precision of its tensor.

@@ -94,7 +94,7 @@ pub enum Error {
     },
     /// An in-place change that would lose a gradient.
     #[error(
-        "{op}: {operand} of shape {shape} requires grad, and in-place changes are not recorded; make the change inside no_grad, or use the call without the underscore"
+        "{op}: {operand} of shape {shape} requires grad, and in-place changes are not recorded; make the change inside no_grad, which does not record it either, or compute another tensor, for example with `where_cond`, `slice_scatter` or `stack`"
     )]
     InPlaceTracked {
         /// The operation.

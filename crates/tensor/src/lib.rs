@@ -34,8 +34,9 @@
 //!   [`Tensor::of`] chooses the precision: `Tensor::of(DType::F64).zeros([3])`.
 //! - **Views without copies:** [`reshape`](Tensor::reshape), [`permute`](Tensor::permute), [`slice`](Tensor::slice),
 //!   [`select`](Tensor::select), [`expand`](Tensor::expand) and similar methods.
-//! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references, numbers, and on results of such arithmetic, so
-//!   that one question mark at the end is enough.
+//! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references and numbers, and of a result with a tensor, so that
+//!   one question mark at the end is often enough: `(&a * &b + &c)?`. A result and a number, or two results, need one in
+//!   between: `((&a - &b)? * 0.5)?`.
 //! - **Functions of every element:** [`exp`](Tensor::exp), [`sin`](Tensor::sin), [`erf`](Tensor::erf),
 //!   [`clamp`](Tensor::clamp), [`floor`](Tensor::floor); comparisons, also with numbers
 //!   ([`gt_scalar`](Tensor::gt_scalar)), and selection by a mask: [`where_cond`](Tensor::where_cond),
@@ -55,8 +56,8 @@
 //!   functions: [`func`].
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs
 //!   are. [`CapturedStep`] repeats a training step with a single launch.
-//! - **Precision**: [`x.to_dtype(DType::BF16)`](Tensor::to_dtype); an operation on two precisions gives the wider
-//!   one; [`autocast`] chooses as PyTorch does.
+//! - **Precision**: [`x.to_dtype(DType::BF16)`](Tensor::to_dtype); an elementwise operation on two precisions gives
+//!   the wider one; [`autocast`] chooses as PyTorch does.
 //! - **Other libraries** of the process, without files: [`Dlpack`], [`AnyTensor::from_buffer`], [`HostElements`].
 //! - **Named tensors** that are moved, sliced and stored together: [`TensorMap`].
 //! - **Tensor cores**: products of `f32` are exact, until [`set_float32_matmul_precision`] chooses otherwise.

@@ -233,7 +233,7 @@ fn a_changed_input_is_refused_if_its_gradient_is_wanted() -> Result<()> {
     assert_eq!(in_place().apply(&[&Tensor::new([1.0])?])?.item::<f32>()?, 2.0);
     assert_eq!(
         in_place().apply(&[&leaf(&[1.0])]).unwrap_err().to_string(),
-        "Custom: an input of shape [1] requires grad, and in-place changes are not recorded; make the change inside no_grad, or use the call without the underscore"
+        "Custom: an input of shape [1] requires grad, and in-place changes are not recorded; make the change inside no_grad, which does not record it either, or compute another tensor, for example with `where_cond`, `slice_scatter` or `stack`"
     );
     Ok(())
 }

@@ -31,7 +31,7 @@ const HEAD: &str = "# From PyTorch
 This page lists the public names of the sections of PyTorch below, and their equivalents here. `?` is left out of fallible calls.
 Arguments with defaults in Python are passed explicitly, or set by a method of the same name: `Dropout::new(0.5)`,
 `Sgd::new(parameters, 0.1).momentum(0.9)`. Methods that change a tensor in place end in `_`, as in PyTorch (`add_`, `mul_`, `clamp_`).
-They are never recorded, so they need `no_grad` if the tensor requires a gradient. Where there is no such method, use `x.copy_(&y)`.
+They are never recorded, so they need `no_grad` if the tensor requires a gradient. For an operation without such a method, use `x.copy_(&y)`.
 ";
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {

@@ -69,7 +69,7 @@ fn backward_twice_and_backward_after_a_change() {
 #[test]
 fn in_place_changes_that_would_lose_a_gradient() {
     let _alone = alone();
-    let fix = "requires grad, and in-place changes are not recorded; make the change inside no_grad, or use the call without the underscore";
+    let fix = "requires grad, and in-place changes are not recorded; make the change inside no_grad, which does not record it either, or compute another tensor, for example with `where_cond`, `slice_scatter` or `stack`";
     type Change = fn(&Tensor) -> Result<()>;
     let changes: [(&str, Change); 4] = [
         ("zero_", Tensor::zero_),
