@@ -31,7 +31,7 @@ fn main() -> Result<()> {
         images.push(img);
         captions.push((labels_map[label.item::<i64>()? as usize].to_owned(), true));
     }
-    let stacked = Tensor::stack(&images.iter().collect::<Vec<_>>(), 0)?;
+    let stacked = Tensor::stack(&images, 0)?;
     pictures::grid(&out.join("samples.svg"), "nine samples", 3, &stacked, &captions)?;
     println!("nine of them are in {}", out.join("samples.svg").display());
 

@@ -28,7 +28,7 @@ pub fn parameters_to_vector(parameters: &[Parameter]) -> Result<Tensor> {
         ));
     }
     let flat = parameters.iter().map(|parameter| parameter.reshape([-1])).collect::<Result<Vec<Tensor>, Error>>()?;
-    Ok(Tensor::cat(&flat.iter().collect::<Vec<_>>(), 0)?)
+    Ok(Tensor::cat(&flat, 0)?)
 }
 
 /// Copies the elements of a vector into the parameters, in order, each in its own precision.

@@ -109,7 +109,7 @@ fn train(model: &Rnn, names: &Names, n_iters: usize, random: &Generator, device:
             (output, hidden) = model.forward(&language, &letter, &hidden)?;
             outputs.push(output);
         }
-        let outputs = Tensor::cat(&outputs.iter().collect::<Vec<_>>(), 0)?;
+        let outputs = Tensor::cat(&outputs, 0)?;
         let loss = criterion.forward(&outputs, &targets)?;
         loss.backward()?;
         opt.step()?;

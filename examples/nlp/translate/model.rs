@@ -98,7 +98,7 @@ impl AttnDecoder {
             outputs.push(output);
             attentions.push(weights);
         }
-        let [outputs, attentions] = [outputs, attentions].map(|all| Tensor::cat(&all.iter().collect::<Vec<_>>(), 1));
+        let [outputs, attentions] = [outputs, attentions].map(|all| Tensor::cat(&all, 1));
         Ok((outputs?.log_softmax(2)?, attentions?))
     }
 }

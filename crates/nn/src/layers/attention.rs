@@ -457,7 +457,7 @@ impl MultiheadAttention {
         if self.add_zero_attn {
             parts.push(Tensor::on(&x.device()).of(x.dtype()).zeros([batch, heads, 1, features])?);
         }
-        if parts.len() == 1 { Ok(x.clone()) } else { Tensor::cat(&parts.iter().collect::<Vec<_>>(), 2) }
+        if parts.len() == 1 { Ok(x.clone()) } else { Tensor::cat(&parts, 2) }
     }
 }
 

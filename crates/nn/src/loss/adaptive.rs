@@ -166,7 +166,7 @@ impl AdaptiveLogSoftmaxWithLoss {
         for (cluster, tail) in self.tail.iter().enumerate() {
             parts.push(tail.forward(x)?.log_softmax(1)?.add(&head.narrow(1, first + cluster, 1)?)?);
         }
-        Tensor::cat(&parts.iter().collect::<Vec<_>>(), 1)
+        Tensor::cat(&parts, 1)
     }
 
     /// The most probable class of each row: `[batch]`.

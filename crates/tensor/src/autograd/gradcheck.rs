@@ -73,7 +73,7 @@ pub fn gradgradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor]
             Some(found) => found.reshape([-1]),
             None => leaf.zeros_like()?.reshape([-1]),
         });
-        Tensor::cat(&flat.collect::<Result<Vec<_>>>()?.iter().collect::<Vec<_>>(), 0)
+        Tensor::cat(&flat.collect::<Result<Vec<_>>>()?, 0)
     };
     let inputs: Vec<_> = inputs.iter().copied().chain([&upstream]).collect();
     gradcheck(first, &inputs, tolerance)

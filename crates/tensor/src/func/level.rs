@@ -151,7 +151,7 @@ impl Pass {
             let shape = joined(output.shape(), input.shape())?;
             jacobians.push(match columns.len() {
                 0 => zeros_on(input, shape)?,
-                _ => Tensor::stack(&columns.iter().collect::<Vec<_>>(), -1)?.reshape_to(shape)?,
+                _ => Tensor::stack(&columns, -1)?.reshape_to(shape)?,
             });
         }
         Ok(jacobians)

@@ -59,7 +59,7 @@ impl<K: Kind> Tensor<K> {
         if columns.len() == MAX_RANK {
             columns = columns.iter().map(|grid| grid.reshape(-1)).collect::<Result<_>>()?; // stacking adds a dimension
         }
-        let rows = Tensor::stack(&columns.iter().collect::<Vec<_>>(), -1)?;
+        let rows = Tensor::stack(&columns, -1)?;
         let shape = Shape::new(&[rows.len() / vectors.len().max(1), vectors.len()])?;
         rows.raw().reshape_to(shape).map(Raw::typed)
     }

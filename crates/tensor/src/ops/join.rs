@@ -2,6 +2,8 @@
 //!
 //! These take any number of tensors, so they record a node of their own instead of going through `apply`.
 
+use std::borrow::Borrow;
+
 use bytemuck::Pod;
 
 use crate::all_locked::AllLocked;
@@ -25,12 +27,14 @@ impl<K: Kind> Tensor<K> {
     /// # use pagelock_tensor::Tensor;
     /// let (a, b) = (Tensor::zeros([2, 3])?, Tensor::ones([1, 3])?);
     /// assert_eq!(Tensor::cat(&[&a, &b], 0)?.shape(), &[3, 3]);
+    /// let list = vec![a, b];
+    /// assert_eq!(Tensor::cat(&list, 0)?.shape(), &[3, 3]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`Error::Argument`] without tensors, or for tensors that do not fit.
-    pub fn cat(tensors: &[&Tensor<K>], dim: isize) -> Result<Tensor<K>> {
+    pub fn cat(tensors: &[impl Borrow<Tensor<K>>], dim: isize) -> Result<Tensor<K>> {
         cat(&raws(tensors), dim).map(Raw::typed)
     }
 
@@ -38,13 +42,13 @@ impl<K: Kind> Tensor<K> {
     ///
     /// # Errors
     /// As [`Tensor::cat`].
-    pub fn stack(tensors: &[&Tensor<K>], dim: isize) -> Result<Tensor<K>> {
+    pub fn stack(tensors: &[impl Borrow<Tensor<K>>], dim: isize) -> Result<Tensor<K>> {
         stack(&raws(tensors), dim).map(Raw::typed)
     }
 }
 
-fn raws<'a, K: Kind>(tensors: &[&'a Tensor<K>]) -> Vec<&'a Raw> {
-    tensors.iter().map(|tensor| tensor.raw()).collect()
+fn raws<K: Kind>(tensors: &[impl Borrow<Tensor<K>>]) -> Vec<&Raw> {
+    tensors.iter().map(|tensor| tensor.borrow().raw()).collect()
 }
 
 /// [`Tensor::cat`].

@@ -1,6 +1,6 @@
 //! Views, joins and selections by index.
 
-use pagelock_tensor::{Ellipsis, Float, Tensor};
+use pagelock_tensor::{Ellipsis, Tensor};
 
 use super::{alone, indices, refuses, zeros};
 
@@ -148,8 +148,8 @@ fn expansions_of_sizes_other_than_one() {
 fn tensors_that_cannot_be_joined() {
     let _alone = alone();
     let x = zeros([2, 3]);
-    refuses(|| Tensor::<Float>::cat(&[], 0), "cat: the list of tensors is empty; give at least one");
-    refuses(|| Tensor::<Float>::stack(&[], 0), "stack: the list of tensors is empty; give at least one");
+    refuses(|| Tensor::cat(&[] as &[&Tensor], 0), "cat: the list of tensors is empty; give at least one");
+    refuses(|| Tensor::stack(&[] as &[&Tensor], 0), "stack: the list of tensors is empty; give at least one");
     refuses(
         || Tensor::cat(&[&x, &zeros([2, 4])], 0),
         "cat: a tensor is [2, 4], but it must have the shape of the first, [2, 3], except in dimension 0; reshape or narrow it",

@@ -267,10 +267,10 @@ impl Layers {
             }
             x = match &outputs[..] {
                 [one] => one.clone(),
-                _ => Tensor::cat(&outputs.iter().collect::<Vec<_>>(), 1)?,
+                _ => Tensor::cat(&outputs, 1)?,
             };
         }
-        let stacked = |all: &[Tensor]| Tensor::stack(&all.iter().collect::<Vec<_>>(), 0);
+        let stacked = |all: &[Tensor]| Tensor::stack(all, 0);
         Ok((x, stacked(&last_h)?, if last_c.is_empty() { None } else { Some(stacked(&last_c)?) }))
     }
 

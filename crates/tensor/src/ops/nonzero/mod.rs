@@ -86,7 +86,7 @@ fn coordinates(places: Tensor<Int>, shape: &Shape) -> Result<Tensor<Int>> {
     }
     columns.push(rest);
     columns.reverse();
-    Tensor::stack(&columns.iter().collect::<Vec<_>>(), 1)
+    Tensor::stack(&columns, 1)
 }
 
 /// The number of true elements in each piece of a mask on the host, which has no gaps.

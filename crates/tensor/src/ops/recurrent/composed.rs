@@ -38,7 +38,7 @@ impl Recurrent {
             all_h.reverse();
             all_c.reverse();
         }
-        let joined = |all: &[Tensor]| Tensor::cat(&all.iter().collect::<Vec<_>>(), 0);
+        let joined = |all: &[Tensor]| Tensor::cat(all, 0);
         Ok((joined(&all_h)?, if all_c.is_empty() { None } else { Some(joined(&all_c)?) }))
     }
 
