@@ -20,9 +20,6 @@ use crate::{Error, Result};
 /// follows, so a bad sample costs its own batch only.
 ///
 /// The number of batches that are left is known, except for a stream.
-///
-/// # Examples
-/// See [`Loader`](super::Loader).
 pub struct Batches<'a, B: Send + 'static> {
     pub(super) epoch: Opaque<'a, AnyBatches<'a>>,
     pub(super) batches: PhantomData<fn() -> B>,

@@ -76,9 +76,6 @@ impl<B: PinMemory + Send + 'static, K> Loader<B, K> {
 impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// How many batches are copied to the device ahead of the program: 2 unless set. Each takes memory there. With 0,
     /// a batch is copied when the program requests it.
-    ///
-    /// # Examples
-    /// See [`DeviceLoader`].
     pub fn ahead(mut self, ahead: usize) -> Self {
         self.loader.core.recipe_mut().settings.device.iter_mut().for_each(|to| to.ahead = ahead);
         self
@@ -87,9 +84,6 @@ impl<B: PinMemory + Send + 'static, K> DeviceLoader<B, K> {
     /// Records in `timeline` when each batch is copied, by the device's clock: "upload 17". Next to spans of the
     /// program's computation, the trace shows which copies overlap with it and which delay it. On the CPU nothing is
     /// recorded.
-    ///
-    /// # Examples
-    /// See [`DeviceLoader`].
     pub fn timeline(mut self, timeline: &Timeline) -> Self {
         self.loader.core.recipe_mut().settings.device.iter_mut().for_each(|to| to.timeline = Some(timeline.clone()));
         self

@@ -16,9 +16,6 @@ use crate::sampler::{RandomSampler, Sampler, SequentialSampler};
 
 impl<B: Send + 'static> DataLoader<B> {
     /// Loads `dataset`, whose samples [`Stack`] into batches.
-    ///
-    /// # Examples
-    /// See [`DataLoader`].
     pub fn new<D>(dataset: D) -> Self
     where
         D: Dataset,
@@ -54,9 +51,6 @@ impl<B: Send + 'static> DataLoader<B> {
     }
 
     /// A new random order in every epoch, all of them drawn from `seed`.
-    ///
-    /// # Examples
-    /// See [`DataLoader`].
     pub fn shuffle(mut self, seed: u64) -> Self {
         self.core.set_order(OrderKind::Sampler(Arc::new(RandomSampler::new(seed))));
         self
@@ -83,9 +77,6 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the dataset or the order is empty, or a setting is out of
     /// range. The loop would give the same error instead of its first batch.
-    ///
-    /// # Examples
-    /// See [`DataLoader`].
     #[allow(clippy::len_without_is_empty)] // an empty loader is an error
     pub fn len(&self) -> Result<usize> {
         self.core.n_batches()
@@ -99,9 +90,6 @@ impl<B: Send + 'static> DataLoader<B> {
 
 impl<B: Send + 'static> StreamLoader<B> {
     /// Loads `dataset`, whose samples [`Stack`] into batches.
-    ///
-    /// # Examples
-    /// See [`IterableDataset`].
     pub fn new<D>(dataset: D) -> Self
     where
         D: IterableDataset,
@@ -111,9 +99,6 @@ impl<B: Send + 'static> StreamLoader<B> {
     }
 
     /// Loads `dataset` and makes each batch with `collate`, which gets one or more samples in order.
-    ///
-    /// # Examples
-    /// See [`DataLoader::with_collate`].
     pub fn with_collate<D, C>(dataset: D, collate: C) -> Self
     where
         D: IterableDataset,

@@ -181,9 +181,6 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # Errors
     /// [`Error::State`](crate::Error::State) if the state is of another dataset, order or batch size, or past the end of the
     /// epoch. The end of a stream is known only when the stream is read: then the loop gives the error.
-    ///
-    /// # Examples
-    /// See [`LoaderState`].
     pub fn resume(&self, state: LoaderState) -> Result<()> {
         self.core.resume(state)
     }

@@ -63,9 +63,6 @@ pub struct LoaderReport {
 }
 
 /// A sample that failed and was left out of its batch; see [`DataLoader::skipped`](crate::DataLoader::skipped).
-///
-/// # Examples
-/// See [`DataLoader::skip_bad_samples`](crate::DataLoader::skip_bad_samples).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Skipped {
@@ -146,9 +143,6 @@ impl LoaderReport {
     }
 
     /// What the figures say, and what to do about it.
-    ///
-    /// # Examples
-    /// See [`LoaderReport`], which prints it as its last line.
     pub fn advice(&self) -> &'static str {
         if self.batches == 0 {
             "no batch was loaded yet"

@@ -74,9 +74,6 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// On every thread, an error or a panic becomes an error in the place of its batch. [`len`](Self::len) and the
     /// loop refuse more than 1,024 workers. A shard of a stream is read by one thread, so there are at most as many
     /// threads as shards.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn num_workers(self, num_workers: usize) -> Self {
         self.set(|settings| settings.n_workers = num_workers)
     }
@@ -91,9 +88,6 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// A batch counts from when a worker starts it until the program gets it, with the size of the largest batch so
     /// far. If not even one batch fits, an error with the numbers takes the place of the batch; the samples of a
     /// stream are read all the same.
-    ///
-    /// # Examples
-    /// See [`Loader`].
     pub fn prefetch_budget(self, budget: Budget) -> Self {
         self.set(|settings| settings.budget = Some(budget))
     }
@@ -178,9 +172,6 @@ impl<B: Send + 'static, K> Loader<B, K> {
 
     /// How much page-locked memory the loader may take, for batches that are ahead and for those that the program
     /// still holds. The loader then has its own pool, which ends with it.
-    ///
-    /// # Examples
-    /// See [`when_full`](Self::when_full).
     pub fn pin_budget(self, budget: Budget) -> Self {
         self.set(|settings| settings.pin_budget = Some(budget))
     }
