@@ -302,7 +302,7 @@ impl<B: GraphBuffers> Graph<B> {
     }
 
     /// The size of the memory that belongs to the graph alone: that of buffers which its work allocated and dropped.
-    pub fn kept(&self) -> ByteSize {
+    pub fn kept_memory(&self) -> ByteSize {
         let stream = self.launches.uses.home();
         if self.launches.keeps_memory { lock(&stream.cache).idle() } else { ByteSize(0) }
     }
