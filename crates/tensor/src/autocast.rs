@@ -13,7 +13,7 @@ use crate::capture;
 use crate::element::DType;
 use crate::error::Result;
 use crate::op::Precision;
-use crate::ops::{cast, transposed};
+use crate::ops::cast;
 use crate::tensor::{Raw, Tensor};
 
 /// An element type of two bytes.
@@ -167,9 +167,9 @@ pub(crate) fn converted(tensor: &Raw, to: DType) -> Result<Raw> {
 /// Rounds a tensor. A transposed matrix stays transposed: making it contiguous takes longer than rounding it.
 fn rounded(tensor: &Raw, to: DType) -> Result<Raw> {
     if tensor.shape().rank() >= 2 && !tensor.layout.is_contiguous() {
-        let turned = transposed(tensor)?;
+        let turned = tensor.transpose(-2, -1)?;
         if turned.layout.is_contiguous() {
-            return transposed(&cast(&turned, to)?);
+            return cast(&turned, to)?.transpose(-2, -1);
         }
     }
     cast(tensor, to)

@@ -214,7 +214,8 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
             known.eager_calls -= 1;
             return Ok(None);
         }
-        let is_small = |turn: &Turn<I, O>| turn.replay.as_ref().is_some_and(|replay| replay.graph.kept() <= SMALL);
+        let is_small =
+            |turn: &Turn<I, O>| turn.replay.as_ref().is_some_and(|replay| replay.graph.kept_memory() <= SMALL);
         if known.turns.len() < TURNS && inputs.is_on_host() && known.turns.iter().all(is_small) {
             known.turns.push(Turn::with_slots_like(inputs, &self.device, cuda)?);
             known.now = known.turns.len() - 1;

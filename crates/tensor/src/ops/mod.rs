@@ -81,5 +81,4 @@ pub(crate) use reduce::SUM;
 pub use scatter::ScatterReduce;
 pub use slice_range::SliceRange;
 pub use subscript::{Ellipsis, IndexItem, Indices, NewAxis};
-pub(crate) use views::transposed;
 pub(crate) use where_cond::{number_like, where_cond};

@@ -370,14 +370,6 @@ fn infer(op: &str, from: &Shape, sizes: &[isize]) -> Result<Shape> {
     if shape.elements() == from.elements() { Ok(shape) } else { Err(wrong()) }
 }
 
-/// Exchanges the last two dimensions.
-pub(crate) fn transposed(tensor: &Raw) -> Result<Raw> {
-    let rank = tensor.shape().rank();
-    let mut dims = from_fn(|dim| dim);
-    dims.swap(rank - 2, rank - 1);
-    view_raw(Permute { dims }, tensor)
-}
-
 struct Reshape(Shape);
 
 impl View for Reshape {

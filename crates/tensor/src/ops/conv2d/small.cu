@@ -296,9 +296,9 @@ template <int COUNT, int DONE = 0, typename Put> INLINE void add_up_warp(R* x, u
 }
 
 // The blocks of a cluster exchange sums through shared memory. The sender writes into the receiver's memory, and the
-// receiver's gate (an mbarrier) opens when the expected number of bytes has arrived. This needs no fence, which would
+// receiver's barrier (an mbarrier) completes when the expected number of bytes has arrived. This needs no fence, which would
 // wait for all memory operations.
-struct Gate { u64 state; };
+struct Barrier { u64 state; };
 INLINE u32 address(const void* shared) { return u32(__cvta_generic_to_shared(shared)); }
 INLINE u32 of_block(u32 address, u32 block) {
     u32 there;
@@ -307,27 +307,27 @@ INLINE u32 of_block(u32 address, u32 block) {
 }
 // Called by one thread. Blocks send only after `all_blocks_are_ready`, which all threads of the cluster call after
 // `announce`.
-INLINE void expect(Gate* gate, u32 bytes) {
-    u32 at = address(gate);
+INLINE void expect(Barrier* barrier, u32 bytes) {
+    u32 at = address(barrier);
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1; fence.mbarrier_init.release.cluster;" :: "r"(at) : "memory");
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" :: "r"(at), "r"(bytes) : "memory");
 }
 INLINE void announce() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 INLINE void all_blocks_are_ready() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
-INLINE void send(f32 x, u32 to, u32 gate) {
+INLINE void send(f32 x, u32 to, u32 barrier) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
-                 :: "r"(to), "r"(__float_as_uint(x)), "r"(gate) : "memory");
+                 :: "r"(to), "r"(__float_as_uint(x)), "r"(barrier) : "memory");
 }
-INLINE void send(f64 x, u32 to, u32 gate) {
+INLINE void send(f64 x, u32 to, u32 barrier) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [%0], %1, [%2];"
-                 :: "r"(to), "l"(__double_as_longlong(x)), "r"(gate) : "memory");
+                 :: "r"(to), "l"(__double_as_longlong(x)), "r"(barrier) : "memory");
 }
-INLINE void wait_for(Gate* gate) {
-    u32 is_open = 0;
-    while (!is_open)
-        asm volatile("{ .reg .pred open; mbarrier.try_wait.parity.shared::cta.b64 open, [%1], 0;"
-                     "  selp.u32 %0, 1, 0, open; }"
-                     : "=r"(is_open) : "r"(address(gate)) : "memory");
+INLINE void wait_for(Barrier* barrier) {
+    u32 is_complete = 0;
+    while (!is_complete)
+        asm volatile("{ .reg .pred complete; mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], 0;"
+                     "  selp.u32 %0, 1, 0, complete; }"
+                     : "=r"(is_complete) : "r"(address(barrier)) : "memory");
 }
 
 // Grid: CLUSTER; row blocks; channel blocks.
@@ -337,9 +337,9 @@ weight_grad_small(O* y, const T* x, const T* grad, const T* mask, u64 batch) {
     __shared__ __align__(32) R grads[IMAGES * GRAD_IMAGE];
     __shared__ R source[IMAGES * IMAGE];
     __shared__ R received[(COMBINATIONS * SUMS + CLUSTER - 1) / CLUSTER][SPLITS * CLUSTER + 1];
-    __shared__ Gate gate;
+    __shared__ Barrier barrier;
     u32 n_own = (COMBINATIONS * SUMS - blockIdx.x + CLUSTER - 1) / CLUSTER;
-    if (threadIdx.x == 0) expect(&gate, n_own * SPLITS * CLUSTER * sizeof(R));
+    if (threadIdx.x == 0) expect(&barrier, n_own * SPLITS * CLUSTER * sizeof(R));
     announce();
     u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     u32 combination = warp % COMBINATIONS, split = warp / COMBINATIONS;
@@ -422,10 +422,10 @@ weight_grad_small(O* y, const T* x, const T* grad, const T* mask, u64 batch) {
     add_up_warp<SUMS>(sums, lane, [&](u32 number, R sum) {
         u32 i = combination * SUMS + number, owner = i % CLUSTER;
         const R* to = &received[i / CLUSTER][split * CLUSTER + blockIdx.x];
-        send(sum, of_block(address(to), owner), of_block(address(&gate), owner));
+        send(sum, of_block(address(to), owner), of_block(address(&barrier), owner));
     });
 
-    wait_for(&gate); // also keeps blocks from exiting before all their sums have arrived
+    wait_for(&barrier); // also keeps blocks from exiting before all their sums have arrived
     for (u32 own = threadIdx.x; own < n_own; own += THREADS) {
         u32 i = own * CLUSTER + blockIdx.x, at = i % SUMS, c = first_channel + i / SUMS % BLOCK_CHANNELS;
         u32 m = first_row + i / SUMS / BLOCK_CHANNELS * TILE_ROWS;

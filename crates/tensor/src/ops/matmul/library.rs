@@ -8,7 +8,6 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Kernels, Work, data_type, kerne
 use crate::element::DType;
 use crate::error::Result;
 use crate::inlined::Array;
-use crate::ops::transposed;
 use crate::precision::exactness;
 use crate::shape::Shape;
 use crate::tensor::Raw;
@@ -95,7 +94,7 @@ pub(super) fn evenly_spaced(factors: [&Raw; 2]) -> Result<[Raw; 2]> {
             return Ok(x.clone());
         }
         match x.layout.strides() {
-            [.., row, column] if row < column => transposed(&transposed(x)?.contiguous()?),
+            [.., row, column] if row < column => x.transpose(-2, -1)?.contiguous()?.transpose(-2, -1),
             _ => x.contiguous(),
         }
     };

@@ -30,7 +30,7 @@ INLINE u32 of_block(u32 address, u32 block) {
     return there;
 }
 
-// N numbers of each sequence, which every block receives from all blocks. A set's gate (an mbarrier) opens when all
+// N numbers of each sequence, which every block receives from all blocks. A set's barrier (an mbarrier) completes when all
 // of its bytes have arrived.
 //
 // There are two sets: one is filled while the other is read. No block fills a set that is still read: before a block
@@ -38,18 +38,18 @@ INLINE u32 of_block(u32 address, u32 block) {
 // has read step k.
 template <int N> struct __align__(16) Exchange {
     R numbers[2][ROWS * N];
-    u64 gates[2];
+    u64 barriers[2];
 };
 
-// Called by one thread, once for each time that a gate opens.
+// Called by one thread, once for each time that a barrier completes.
 template <int N> INLINE void expect(Exchange<N>& e, u32 set) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
-                 :: "r"(address(&e.gates[set])), "r"(u32(sizeof e.numbers[0])) : "memory");
+                 :: "r"(address(&e.barriers[set])), "r"(u32(sizeof e.numbers[0])) : "memory");
 }
 // Called by one thread, before `all_blocks_are_ready`.
 template <int N> INLINE void prepare(Exchange<N>& e) {
     for (int set = 0; set < 2; set++)
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&e.gates[set])) : "memory");
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" :: "r"(address(&e.barriers[set])) : "memory");
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     for (int set = 0; set < 2; set++) expect(e, set);
 }
@@ -58,21 +58,21 @@ INLINE void all_blocks_are_ready() {
 }
 // Waits for what is sent for a step; steps are counted from 0.
 template <int N> INLINE const R* received(Exchange<N>& e, u32 step) {
-    u32 gate = address(&e.gates[step & 1]), is_open = 0;
-    while (!is_open)
-        asm volatile("{ .reg .pred open; mbarrier.try_wait.parity.shared::cta.b64 open, [%1], %2; selp.u32 %0, 1, 0, open; }"
-                     : "=r"(is_open) : "r"(gate), "r"(step >> 1 & 1) : "memory");
+    u32 barrier = address(&e.barriers[step & 1]), is_complete = 0;
+    while (!is_complete)
+        asm volatile("{ .reg .pred complete; mbarrier.try_wait.parity.shared::cta.b64 complete, [%1], %2; selp.u32 %0, 1, 0, complete; }"
+                     : "=r"(is_complete) : "r"(barrier), "r"(step >> 1 & 1) : "memory");
     if (threadIdx.x == 0) expect(e, step & 1);
     return e.numbers[step & 1];
 }
-INLINE void send(Pack<R, 1> x, u32 to, u32 gate) {
+INLINE void send(Pack<R, 1> x, u32 to, u32 barrier) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];"
-                 :: "r"(to), "r"(__float_as_uint(x.at[0])), "r"(gate) : "memory");
+                 :: "r"(to), "r"(__float_as_uint(x.at[0])), "r"(barrier) : "memory");
 }
-INLINE void send(Pack<R, 4> x, u32 to, u32 gate) {
+INLINE void send(Pack<R, 4> x, u32 to, u32 barrier) {
     asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];"
                  :: "r"(to), "r"(__float_as_uint(x.at[0])), "r"(__float_as_uint(x.at[1])), "r"(__float_as_uint(x.at[2])),
-                    "r"(__float_as_uint(x.at[3])), "r"(gate) : "memory");
+                    "r"(__float_as_uint(x.at[3])), "r"(barrier) : "memory");
 }
 
 // ---- who has what ----------------------------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ template <int N> struct Sender {
         for (int i = 0; i < SENDS; i++) there[i] = of_block(address(&e), (p.gate + 4 * i) % CLUSTER);
     }
     template <int V> __device__ __forceinline__ void send_to_all(Pack<R, V> x, u32 step, const Place& p) const {
-        u32 to = address(&e.numbers[step & 1][number]) - address(&e), gate = address(&e.gates[step & 1]) - address(&e);
+        u32 to = address(&e.numbers[step & 1][number]) - address(&e), barrier = address(&e.barriers[step & 1]) - address(&e);
         for (int i = 0; i < SENDS; i++)
-            if (p.gate + 4 * i < CLUSTER && !p.is_second) send(x, there[i] + to, there[i] + gate);
+            if (p.gate + 4 * i < CLUSTER && !p.is_second) send(x, there[i] + to, there[i] + barrier);
     }
 };
 
