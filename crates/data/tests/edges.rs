@@ -41,6 +41,16 @@ fn transforms_refuse_sizes_beyond_memory_and_settings_without_an_inverse() {
     assert!(crop.apply(image, &random).is_err());
 }
 
+/// The picture, as it is after the first of the two passes, would take terabytes.
+#[test]
+fn a_resize_whose_middle_step_is_beyond_memory_is_refused() {
+    let tall = Tensor::of(DType::U8).full([1, 4_000_000, 1], 0).unwrap();
+    for antialias in [false, true] {
+        let text = refused(F::resize(&tall, [1, 4_000_000], Interpolation::Bilinear, antialias));
+        assert!(text.contains("cannot take "), "{text}");
+    }
+}
+
 #[test]
 fn a_distortion_scale_outside_0_to_1_is_refused() {
     let image = Tensor::zeros([1, 8, 8]).unwrap();

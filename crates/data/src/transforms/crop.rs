@@ -84,10 +84,10 @@ pub enum PaddingMode {
     Symmetric,
 }
 
-/// The `len` positions from `start` on as indices into `size` pixels and their border; [`OUTSIDE`] for the fill.
-fn source_indices(start: isize, len: usize, size: usize, mode: PaddingMode) -> Vec<usize> {
+/// The position `at` as an index into `size` pixels and their border; [`OUTSIDE`] for the fill.
+fn source_index(at: isize, size: usize, mode: PaddingMode) -> usize {
     let (size, last) = (size as isize, size as isize - 1);
-    let source_index = |at: isize| match mode {
+    let index = match mode {
         _ if (0..size).contains(&at) => at,
         PaddingMode::Constant => -1,
         PaddingMode::Edge => at.clamp(0, last),
@@ -106,7 +106,7 @@ fn source_indices(start: isize, len: usize, size: usize, mode: PaddingMode) -> V
             }
         }
     };
-    (start..start + len as isize).map(|at| usize::try_from(source_index(at)).unwrap_or(OUTSIDE)).collect()
+    usize::try_from(index).unwrap_or(OUTSIDE)
 }
 
 /// A window of a picture, which may extend beyond the picture's edges.
@@ -118,8 +118,6 @@ fn view(
     (mode, fill): (PaddingMode, f64),
 ) -> Result<AnyTensor> {
     let planes = Planes::of(op, image.shape())?;
-    let (_, counted) = planes.resized(op, [height, width])?; // before lists of that size are made
-    drop(counted);
     let most_before = (-top).max(top + height as isize - planes.height as isize);
     let most_beside = (-left).max(left + width as isize - planes.width as isize);
     let is_outside = |most: isize, size: usize| match mode {
@@ -131,9 +129,8 @@ fn view(
     if is_outside(most_before, planes.height) || is_outside(most_beside, planes.width) {
         return Err(wrong_shape(op, image.shape(), format!("padding of mode {mode:?} cannot exceed it; pad less")));
     }
-    let rows = source_indices(top, height, planes.height, mode);
-    let columns = source_indices(left, width, planes.width, mode);
-    moved(op, image, &rows, &columns, fill)
+    let source = |start: isize, size: usize| move |at: usize| source_index(start + at as isize, size, mode);
+    moved(op, image, [height, width], [&source(top, planes.height), &source(left, planes.width)], fill)
 }
 
 pub(super) fn crop(image: &AnyTensor, window: Window) -> Result<AnyTensor> {
@@ -175,14 +172,14 @@ pub(super) fn center_crop(image: &AnyTensor, size: [usize; 2]) -> Result<AnyTens
 
 pub(super) fn horizontal_flip(image: &AnyTensor) -> Result<AnyTensor> {
     let planes = Planes::of("horizontal_flip", image.shape())?;
-    let (rows, columns): (Vec<_>, Vec<_>) = ((0..planes.height).collect(), (0..planes.width).rev().collect());
-    moved("horizontal_flip", image, &rows, &columns, 0.0)
+    let size = [planes.height, planes.width];
+    moved("horizontal_flip", image, size, [&|row| row, &|column| planes.width - 1 - column], 0.0)
 }
 
 pub(super) fn vertical_flip(image: &AnyTensor) -> Result<AnyTensor> {
     let planes = Planes::of("vertical_flip", image.shape())?;
-    let (rows, columns): (Vec<_>, Vec<_>) = ((0..planes.height).rev().collect(), (0..planes.width).collect());
-    moved("vertical_flip", image, &rows, &columns, 0.0)
+    let size = [planes.height, planes.width];
+    moved("vertical_flip", image, size, [&|row| planes.height - 1 - row, &|column| column], 0.0)
 }
 
 /// The middle of `[channels, height, width]`, with a border of zeros where the image is smaller than `size`.

@@ -58,6 +58,7 @@ pub(super) fn gaussian_blur(image: &AnyTensor, kernel_size: [usize; 2], sigma: f
     if !(sigma > 0.0 && sigma.is_finite()) {
         return Err(TensorError::Argument(format!("gaussian_blur: sigma is {sigma}; give one above 0")).into());
     }
+    let (_, _counted) = planes.resized("gaussian_blur", [planes.height, planes.width])?; // for a plane of floats
     let [down, right] = kernel_size.map(|len| gaussian(len, sigma));
     with_pixels!("gaussian_blur", image, planes.shape(), values => blurred(values, planes, &down, &right))
 }

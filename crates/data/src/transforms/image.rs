@@ -35,7 +35,7 @@ impl Planes {
 
     /// The same channels in another size, and a reservation for such a picture while it is made.
     pub(super) fn resized(&self, op: &'static str, [height, width]: [usize; 2]) -> Result<(Self, HeapReservation)> {
-        // Sizes of 0 hide no others: lists are made for each row and column.
+        // Sizes of 0 hide no others: `moved` makes lists for each row and column.
         let sizes = [self.channels.max(1), height.max(1), width.max(1), size_of::<f32>()];
         let n = sizes.into_iter().try_fold(1_usize, usize::checked_mul);
         let n = n.filter(|&n| isize::try_from(n).is_ok()).ok_or_else(|| {
@@ -141,19 +141,21 @@ pub(super) use with_pixels;
 /// In the place of the index of a row or column: its pixels are the fill.
 pub(super) const OUTSIDE: usize = usize::MAX;
 
-/// A picture whose row `i` is row `rows[i]` of another, and whose columns are its `columns`.
+/// A picture of the size `[height, width]`, whose row `i` is row `row(i)` of another; likewise for columns.
 pub(super) fn moved(
     op: &'static str,
     image: &AnyTensor,
-    rows: &[usize],
-    columns: &[usize],
+    [height, width]: [usize; 2],
+    [row, column]: [&dyn Fn(usize) -> usize; 2],
     fill: f64,
 ) -> Result<AnyTensor> {
     let planes = Planes::of(op, image.shape())?;
-    let (made, _counted) = planes.resized(op, [rows.len(), columns.len()])?;
+    let (made, _counted) = planes.resized(op, [height, width])?;
+    let _lists = HeapReservation::new(((height + width) * size_of::<usize>()) as u64)?;
+    let (rows, columns): (Vec<_>, Vec<_>) = ((0..height).map(row).collect(), (0..width).map(column).collect());
     with_element!(image.dtype(), E => {
         let values: Vec<E> = image.kind::<<E as Element>::Kind>()?.to_vec()?;
-        Ok(Tensor::build(made.shape(), |out: &mut [E]| move_rows(&values, planes, (rows, columns), E::from_f64(fill), out))?.into())
+        Ok(Tensor::build(made.shape(), |out: &mut [E]| move_rows(&values, planes, (&rows, &columns), E::from_f64(fill), out))?.into())
     })
 }
 

@@ -6,6 +6,7 @@
 
 use std::ops::RangeInclusive;
 
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
 
 use super::check_ratio;
@@ -126,87 +127,87 @@ pub(super) fn resized_crop(
         );
         return Err(Error::from(TensorError::Argument(text)));
     }
-    let (made, _counted) = planes.resized("resize", size)?;
     if interpolation == Interpolation::Nearest {
-        let source_indices = |start: usize, from: usize, to: usize| -> Vec<usize> {
+        let source = |start: usize, from: usize, to: usize| {
             let scale = from as f32 / to as f32;
-            (0..to).map(|at| start + ((at as f32 * scale) as usize).min(from - 1)).collect()
+            move |at: usize| start + ((at as f32 * scale) as usize).min(from - 1)
         };
-        let rows = source_indices(top, height, size[0]);
-        let columns = source_indices(left, width, size[1]);
-        return moved("resize", image, &rows, &columns, 0.0);
+        return moved("resize", image, size, [&source(top, height, size[0]), &source(left, width, size[1])], 0.0);
     }
+    let (made, _counted) = planes.resized("resize", size)?;
+    let (_, _narrow) = Planes { channels: 1, ..planes }.resized("resize", [height, size[1]])?;
+    let _block = HeapReservation::new((width * size_of::<[f32; ROWS]>()) as u64)?;
     let taps = |from, to| Taps::new(from, to, interpolation == Interpolation::Bicubic, antialias);
-    let (down, right) = (taps(height, size[0]), taps(width, size[1]));
+    let (down, right) = (taps(height, size[0])?, taps(width, size[1])?);
     with_pixels!("resize", image, made.shape(), values => resampled(&values, planes, window, &down, &right))
 }
 
-/// For each new pixel of a row, its `n` old pixels, from `starts` on, and their weights.
+/// For each new pixel of a row, the first of its old pixels, and their weights.
 struct Taps {
     starts: Vec<usize>,
     weights: Vec<f32>,
-    n: usize,
+    ends: Vec<usize>, // where the weights of a pixel end
+    _counted: HeapReservation,
 }
 
 impl Taps {
-    fn new(from: usize, to: usize, is_cubic: bool, antialias: bool) -> Self {
+    fn new(from: usize, to: usize, is_cubic: bool, antialias: bool) -> Result<Self> {
         let scale = from as f64 / to as f64;
-        let lists: Vec<(usize, Vec<f64>)> =
-            (0..to)
-                .map(|at| {
-                    if antialias {
-                        smoothed(at, scale, from, is_cubic)
-                    } else {
-                        interpolated(at, scale, from, is_cubic)
-                    }
-                })
-                .collect();
-        let n = lists.iter().map(|(_, weights)| weights.len()).max().unwrap_or(1);
-        let mut taps = Self { starts: Vec::with_capacity(to), weights: vec![0.0; n * to], n };
-        for ((first, list), weights) in lists.into_iter().zip(taps.weights.chunks_exact_mut(n)) {
-            let start = first.min(from - n); // all lists get the length of the longest, within the row
-            taps.starts.push(start);
-            weights[first - start..][..list.len()].iter_mut().zip(list).for_each(|(to, weight)| *to = weight as f32);
+        let wide = if antialias { scale.max(1.0) } else { 1.0 };
+        let n_most = from.min((if is_cubic { 4.0 } else { 2.0 } * wide) as usize + 1);
+        let _counted = HeapReservation::new((to * (n_most * size_of::<f32>() + 2 * size_of::<usize>())) as u64)?;
+        let (mut starts, mut ends) = (Vec::with_capacity(to), Vec::with_capacity(to));
+        let mut weights = Vec::with_capacity(to * n_most);
+        for at in 0..to {
+            starts.push(match antialias {
+                true => smoothed(at, scale, from, is_cubic, &mut weights),
+                false => interpolated(at, scale, from, is_cubic, &mut weights),
+            });
+            ends.push(weights.len());
         }
-        taps
+        Ok(Self { starts, weights, ends, _counted })
     }
 
     fn of(&self, at: usize) -> (usize, &[f32]) {
-        (self.starts[at], &self.weights[at * self.n..][..self.n])
+        let first = if at == 0 { 0 } else { self.ends[at - 1] };
+        (self.starts[at], &self.weights[first..self.ends[at]])
     }
 }
 
-/// The weights of all pixels under a filter as wide as `scale`, or as wide as 1 for pictures that grow.
-fn smoothed(at: usize, scale: f64, from: usize, is_cubic: bool) -> (usize, Vec<f64>) {
+/// Appends the weights of all pixels under a filter as wide as `scale`, or as wide as 1 for pictures that grow.
+/// Returns the first of these pixels.
+fn smoothed(at: usize, scale: f64, from: usize, is_cubic: bool, weights: &mut Vec<f32>) -> usize {
     let wide = scale.max(1.0);
     let support = if is_cubic { 2.0 * wide } else { wide };
     let center = scale * (at as f64 + 0.5);
     let first = ((center - support + 0.5) as usize).min(from - 1);
     let end = ((center + support + 0.5) as usize).clamp(first + 1, from);
     let filter = |x: f64| if is_cubic { cubic(x, -0.5) } else { (1.0 - x.abs()).max(0.0) };
-    let mut weights: Vec<f64> = (first..end).map(|j| filter((j as f64 - center + 0.5) / wide)).collect();
-    let sum: f64 = weights.iter().sum();
-    if sum != 0.0 {
-        weights.iter_mut().for_each(|weight| *weight /= sum);
-    }
-    (first, weights)
+    let weight = |j: usize| filter((j as f64 - center + 0.5) / wide);
+    let sum: f64 = (first..end).map(weight).sum();
+    let sum = if sum == 0.0 { 1.0 } else { sum };
+    weights.extend((first..end).map(|j| (weight(j) / sum) as f32));
+    first
 }
 
-/// The weights of the nearest two or four pixels. A pixel beyond an edge counts as the pixel at the edge.
-fn interpolated(at: usize, scale: f64, from: usize, is_cubic: bool) -> (usize, Vec<f64>) {
+/// Appends the weights of the nearest two or four pixels; returns the first of them. A pixel beyond an edge counts as
+/// the pixel at the edge.
+fn interpolated(at: usize, scale: f64, from: usize, is_cubic: bool, weights: &mut Vec<f32>) -> usize {
     let center = scale * (at as f64 + 0.5) - 0.5;
     let center = if is_cubic { center } else { center.max(0.0) };
     let near = center.floor();
     let last = from as isize - 1;
     let positions = if is_cubic { near as isize - 1..=near as isize + 2 } else { near as isize..=near as isize + 1 };
     let first = (*positions.start()).clamp(0, last);
-    let mut weights = vec![0.0; ((*positions.end()).clamp(0, last) - first) as usize + 1];
+    let len = ((*positions.end()).clamp(0, last) - first) as usize + 1;
+    let mut sums = [0.0; 4];
     for position in positions {
         let x = position as f64 - center;
         let weight = if is_cubic { cubic(x, -0.75) } else { (1.0 - x.abs()).max(0.0) };
-        weights[(position.clamp(0, last) - first) as usize] += weight;
+        sums[(position.clamp(0, last) - first) as usize] += weight;
     }
-    (first as usize, weights)
+    weights.extend(sums[..len].iter().map(|&sum| sum as f32));
+    first as usize
 }
 
 /// R. Keys, "Cubic convolution interpolation for digital image processing", 1981, <https://doi.org/10.1109/TASSP.1981.1163711>.

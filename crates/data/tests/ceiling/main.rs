@@ -17,9 +17,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use pagelock_data::transforms::{Interpolation, functional as F};
 use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, WhenFull};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::{Device, Int, Tensor, TensorMap};
+use pagelock_tensor::{DType, Device, Int, Tensor, TensorMap};
 
 use resident::resident;
 
@@ -44,6 +45,9 @@ const CASES: &[(&str, fn())] = &[
     ("a header that is the file", a_long_header),
     ("many small tensors, opened again and again", many_small_tensors),
     ("many open files", many_open_files),
+    ("a picture that becomes wide", a_wide_picture),
+    ("a picture with a border", a_picture_with_a_border),
+    ("a picture that is blurred", a_blurred_picture),
 ];
 
 #[test]
@@ -233,4 +237,28 @@ fn many_open_files() {
         opened.push(file);
         assert!(opened.len() < 900, "nothing is refused");
     }
+}
+
+fn picture(sizes: [usize; 3]) -> Tensor<Int> {
+    Tensor::of(DType::U8).full(sizes, 7).unwrap()
+}
+
+/// Each new column has a list of weights.
+fn a_wide_picture() {
+    assert_refused(&F::resize(&picture([1, 1, 1]), [1, 8 * MIB], Interpolation::Bilinear, true).unwrap_err());
+    let wide = F::resize(&picture([1, 1, 1]), [1, MIB], Interpolation::Bilinear, true).unwrap();
+    assert_eq!(wide.dims(), [1, 1, MIB]);
+}
+
+/// Each column has an index, which is wider than a pixel.
+fn a_picture_with_a_border() {
+    assert_refused(&F::center_crop(&picture([1, 1, 1]), [1, 12 * MIB]).unwrap_err());
+    assert_refused(&F::resize(&picture([1, 1, 1]), [1, 12 * MIB], Interpolation::Nearest, true).unwrap_err());
+    assert_eq!(F::center_crop(&picture([1, 1, 1]), [1, 2 * MIB]).unwrap().dims(), [1, 1, 2 * MIB]);
+}
+
+/// It is computed in floats, which are wider than bytes.
+fn a_blurred_picture() {
+    assert_refused(&F::gaussian_blur(&picture([1, 20, MIB]), [3, 3], 1.0).unwrap_err());
+    assert!(F::gaussian_blur(&picture([1, 4, MIB]), [3, 3], 1.0).is_ok());
 }
