@@ -233,8 +233,10 @@ fn decode_png(bytes: &[u8]) -> Result<Tensor<Int>, Problem> {
     let _notes = HeapReservation::new(bytes.len() as u64)?;
     let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits).map_err(|error| error.to_string())?;
     let (width, height) = decoder.dimensions();
-    let n_pixels = u64::from(width) * u64::from(height);
-    let n_stored = n_pixels * u64::from(decoder.original_color_type().bits_per_pixel()) / 8;
+    // Depth and color type of the stored pixels. The decoder knows only those of the pixels that it makes of them.
+    let (depth, color) = (u64::from(bytes[24]), usize::from(bytes[25]));
+    let n_channels = [1, 0, 3, 1, 2, 0, 4].get(color).copied().unwrap_or(0);
+    let n_stored = u64::from(height) * (1 + (u64::from(width) * n_channels * depth).div_ceil(8));
     if n_stored / MAX_DEFLATE_RATIO > bytes.len() as u64 {
         return Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len()).into());
     }
