@@ -15,6 +15,9 @@ use crate::panics::unpanicked;
 pub(crate) const START: [u8; 2] = [0xFF, 0xD8];
 const END: [u8; 2] = [0xFF, 0xD9];
 const START_OF_SCAN: u8 = 0xDA;
+/// The most scans of a picture. Each takes the time of a whole picture, and may be a few bytes long; usual progressive
+/// pictures have about ten.
+const MAX_SCANS: usize = 100;
 /// Huffman codes take at least one bit for a block of 8 × 8 pixels.
 const MAX_PIXELS_PER_BYTE: u64 = 8 * 64;
 
@@ -25,8 +28,13 @@ pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result
         return Err("it is cut off: its end marker is missing; get it again".to_owned().into());
     };
     let side = longest_side as usize;
-    let limits =
-        DecodeLimits { max_width: side, max_height: side, max_memory: Some(most_bytes), ..DecodeLimits::default() };
+    let limits = DecodeLimits {
+        max_width: side,
+        max_height: side,
+        max_scans: MAX_SCANS,
+        max_memory: Some(most_bytes),
+        ..DecodeLimits::default()
+    };
     let decoder = unpanicked(|| {
         let mut decoder = Decoder::new_with_limits(bytes, limits).map_err(|error| error.to_string())?;
         decoder.set_output_format(PixelFormat::Rgb);

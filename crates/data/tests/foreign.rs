@@ -324,6 +324,41 @@ mod pictures {
         }
     }
 
+    /// A gray progressive picture of 1,024 x 1,024 pixels. After the first scan, each scan is 12 bytes long, and says
+    /// that a bit of a coefficient is 0 in all blocks.
+    fn of_scans(n_scans: usize) -> Vec<u8> {
+        let segment = |marker: u8, content: &[u8]| {
+            [&[0xFF, marker][..], &(content.len() as u16 + 2).to_be_bytes(), content].concat()
+        };
+        let codes = |class: u8, symbol: u8| [&[class, 1][..], &[0; 15], &[symbol]].concat();
+        let mut bytes = vec![0xFF, 0xD8];
+        bytes.extend(segment(0xDB, &[&[0][..], &[1; 64]].concat()));
+        bytes.extend(segment(0xC2, &[8, 4, 0, 4, 0, 1, 1, 0x11, 0]));
+        bytes.extend(segment(0xC4, &codes(0, 0)));
+        bytes.extend(segment(0xC4, &codes(0x10, 0xE0))); // the end of 16,384 blocks
+        bytes.extend(segment(0xDA, &[1, 1, 0, 0, 0, 0]));
+        bytes.extend([0; 16_384 / 8]);
+        let levels = (0..14).rev().map(|low| if low == 13 { low } else { (low + 1) << 4 | low });
+        for (coefficient, level) in
+            (1..64).flat_map(|at| levels.clone().map(move |level| (at, level))).take(n_scans - 1)
+        {
+            bytes.extend(segment(0xDA, &[1, 1, 0, coefficient, coefficient, level]));
+            bytes.extend([0, 1]); // 15 bits, and a 1 to fill the byte
+        }
+        bytes.extend([0xFF, 0xD9]);
+        bytes
+    }
+
+    /// Each scan takes the time of a whole picture, however short it is.
+    #[test]
+    fn a_jpeg_of_more_than_a_hundred_scans_is_refused() {
+        assert_eq!(decode(&of_scans(100)).unwrap(), [1_024, 1_024, 3]);
+        for n_scans in [101, 800] {
+            let text = problem(decode(&of_scans(n_scans)));
+            assert!(text.contains("scan") && text.contains("100"), "{text}");
+        }
+    }
+
     /// Set in the process that decodes under a limit.
     const CHILD: &str = "PAGELOCK_TEST_CHILD";
 
