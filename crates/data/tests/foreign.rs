@@ -261,6 +261,41 @@ mod parquet_lies {
     }
 
     #[test]
+    fn numbers_without_a_sign_are_read_as_such_or_refused_and_so_are_decimals() {
+        use parquet::data_type::Int32Type;
+
+        let columns = "INT32 byte (UINT_8); REQUIRED INT32 id (UINT_32); REQUIRED INT64 key (UINT_64); \
+                       REQUIRED INT32 price (DECIMAL(9, 2)); REQUIRED INT64 sum (DECIMAL(18, 2));";
+        let schema = Arc::new(parse_message_type(&format!("message rows {{ REQUIRED {columns} }}")).unwrap());
+        let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        for at in 0..5 {
+            let mut column = group.next_column().unwrap().unwrap();
+            match at {
+                0 => column.typed::<Int32Type>().write_batch(&[255, 7], None, None),
+                1 | 3 => column.typed::<Int32Type>().write_batch(&[-1, 7], None, None),
+                _ => column.typed::<Int64Type>().write_batch(&[-1, 7], None, None),
+            }
+            .unwrap();
+            column.close().unwrap();
+        }
+        group.close().unwrap();
+        let (_folder, path) = file(&writer.into_inner().unwrap());
+        let table = ParquetTable::open(&path).unwrap();
+        let numbers = |name| table.column::<Int>(name).unwrap().to_vec::<i64>().unwrap();
+        assert_eq!((numbers("byte"), numbers("id")), (vec![255, 7], vec![4_294_967_295, 7]));
+        for (name, refused) in [("key", "UINT_64"), ("price", "DECIMAL"), ("sum", "DECIMAL")] {
+            assert_eq!(
+                problem(table.column::<Int>(name)),
+                format!(
+                    "its column `{name}` has numbers of type {refused}, which no tensor holds; \
+                     write it as INT64 or DOUBLE"
+                )
+            );
+        }
+    }
+
+    #[test]
     fn a_file_that_claims_another_number_of_rows_than_its_groups_is_refused() {
         let mut content = whole();
         let at = content.windows(3).rposition(|bytes| bytes == [0x16, 0xC8, 0x01]).unwrap(); // 100

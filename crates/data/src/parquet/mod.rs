@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, DType, Element, Kind, Tensor};
-use parquet::basic::Type as PhysicalType;
+use parquet::basic::{ConvertedType, Type as PhysicalType};
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
@@ -18,7 +18,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::file::serialized_reader::SerializedPageReader;
 
 use self::pages::{PageReservations, Pages};
-use crate::elements::kind_of;
+use crate::elements::{for_each_pair, kind_of};
 use crate::file_bytes::FileBytes;
 use crate::identity::{hash_of_blocks, hash_or_error};
 use crate::panics::{lock, unpanicked};
@@ -110,11 +110,12 @@ impl ParquetTable {
         format!("ParquetTable of {} rows in {len_bytes} bytes, {}", self.n_rows, hash_or_error(hash))
     }
 
-    /// One column of numbers or truth values, `[rows]`, in the precision that the file has them in.
+    /// One column of numbers or truth values, `[rows]`, in the precision that the file has them in; unsigned numbers of
+    /// 32 bits are read as `i64`.
     ///
     /// # Errors
-    /// [`Error::Content`] for an unknown column, one that has elements of another kind, lists, or a row without a
-    /// value, and for a damaged file; [`Error::Tensor`] if memory is refused.
+    /// [`Error::Content`] for an unknown column, one that has elements of another kind, unsigned numbers of 64 bits,
+    /// decimals, lists, or a row without a value, and for a damaged file; [`Error::Tensor`] if memory is refused.
     pub fn column<K: Kind>(&self, name: &str) -> Result<Tensor<K>> {
         Ok(self.column_if(name, K::holds, K::NAME)?.kind()?)
     }
@@ -122,9 +123,16 @@ impl ParquetTable {
     /// A column, if `holds` accepts its element type; `kind` is for the error.
     fn column_if(&self, name: &str, holds: fn(DType) -> bool, kind: &str) -> Result<AnyTensor> {
         let at = self.position(name)?;
+        let meaning = self.reader.metadata().file_metadata().schema_descr().column(at).converted_type();
+        if matches!(meaning, ConvertedType::UINT_64 | ConvertedType::DECIMAL) {
+            let problem = format!("its column `{name}` has numbers of type {meaning}, which no tensor holds");
+            return Err(self.wrong(format!("{problem}; write it as INT64 or DOUBLE")));
+        }
+        let is_unsigned = meaning == ConvertedType::UINT_32; // those of fewer bits are never negative
         let dtype = match self.physical(at) {
             PhysicalType::FLOAT => DType::F32,
             PhysicalType::DOUBLE => DType::F64,
+            PhysicalType::INT32 if is_unsigned => DType::I64,
             PhysicalType::INT32 => DType::I32,
             PhysicalType::INT64 => DType::I64,
             PhysicalType::BOOLEAN => DType::Bool,
@@ -139,11 +147,12 @@ impl ParquetTable {
             return Err(self.wrong(format!("{problem}; read it as {its_kind}")));
         }
         match dtype {
-            DType::F32 => self.tensor::<FloatType, f32>(at),
-            DType::F64 => self.tensor::<DoubleType, f64>(at),
-            DType::I32 => self.tensor::<Int32Type, i32>(at),
-            DType::I64 => self.tensor::<Int64Type, i64>(at),
-            _ => self.tensor::<BoolType, bool>(at),
+            DType::F32 => self.tensor::<FloatType, f32>(at, |&value| value),
+            DType::F64 => self.tensor::<DoubleType, f64>(at, |&value| value),
+            DType::I32 => self.tensor::<Int32Type, i32>(at, |&value| value),
+            DType::I64 if is_unsigned => self.tensor::<Int32Type, i64>(at, |&value| i64::from(value as u32)),
+            DType::I64 => self.tensor::<Int64Type, i64>(at, |&value| value),
+            _ => self.tensor::<BoolType, bool>(at, |&value| value),
         }
     }
 
@@ -202,12 +211,12 @@ impl ParquetTable {
         self.bytes(name)?.into_iter().enumerate().map(text).collect()
     }
 
-    fn tensor<D: DataType<T = E>, E: Element>(&self, at: usize) -> Result<AnyTensor> {
+    fn tensor<D: DataType, E: Element>(&self, at: usize, element: impl Fn(&D::T) -> E) -> Result<AnyTensor> {
         let mut outcome = Ok(());
         let tensor = Tensor::build(self.n_rows, |mut out: &mut [E]| {
             outcome = self.read::<D>(at, &mut |values| {
                 let (chunk, rest) = std::mem::take(&mut out).split_at_mut(values.len());
-                chunk.copy_from_slice(values);
+                for_each_pair(chunk, values, |to, value| *to = element(value));
                 out = rest;
                 Ok(())
             });
