@@ -5,7 +5,10 @@ use std::sync::Arc;
 use pagelock_data::transforms::{
     Affine, Interpolation, Normalize, RandomErasing, RandomPerspective, RandomResizedCrop, Transform, functional as F,
 };
-use pagelock_data::{CsvTable, Dataset, Place, Result, Sampler, Standardize, WeightedSampler, random_split_fractions};
+use pagelock_data::{
+    BucketSampler, CsvTable, Dataset, DistributedSampler, FixedSampler, Place, RandomSampler, Result, Sampler,
+    SequentialSampler, Standardize, SubsetRandomSampler, WeightedSampler, random_split_fractions,
+};
 use pagelock_tensor::{DType, Generator, Int, Tensor};
 
 fn refused<T>(result: Result<T>) -> String {
@@ -91,6 +94,34 @@ fn weights_below_the_smallest_normal_number_are_drawn_in_proportion() {
     let smallest = 5e-324;
     assert_eq!(draws(&[smallest, 0.0, 0.0, 0.0]), [0; 4_000]);
     assert_eq!(draws(&[0.0, smallest, 0.0, 3.0 * smallest]), draws(&[0.0, 1.0, 0.0, 3.0]));
+}
+
+#[test]
+fn a_position_past_the_end_of_an_order_has_an_index_that_no_dataset_has() {
+    let index = |sampler: &dyn Sampler, position, n_samples| {
+        let mut indices = [0; 3];
+        sampler.fill(Place { epoch: 1, position, n_samples }, &mut indices);
+        indices
+    };
+    let samplers: [(&dyn Sampler, usize); 5] = [
+        (&SequentialSampler, 5),
+        (&RandomSampler::new(3), 5),
+        (&SubsetRandomSampler::new([0, 1], 3), 2),
+        (&FixedSampler::new([0, 1]), 2),
+        (&BucketSampler::new(&[1, 2, 3], 2, 3).unwrap(), 3),
+    ];
+    for (sampler, len) in samplers {
+        for position in [len, len + 1, 1_000] {
+            let indices = index(sampler, position, 5);
+            assert!(indices.iter().all(|&index| index >= 5), "{}: {indices:?}", sampler.identity());
+        }
+        index(sampler, 0, 0);
+    }
+    let none = DistributedSampler::new(RandomSampler::new(3), 1, 2).unwrap();
+    assert_eq!(index(&none, 0, 0), [0; 3]);
+    for sampler in [SubsetRandomSampler::new([], 3), SubsetRandomSampler::new([7], 3)] {
+        assert!(index(&sampler, 1, 5).iter().all(|&index| index >= 5));
+    }
 }
 
 #[test]

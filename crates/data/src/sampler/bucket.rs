@@ -6,7 +6,7 @@
 //!              hg ca ej … fe, i           whole batches are shuffled; the rest of the last bucket comes last
 //! ```
 
-use super::{Permutation, Place, Sampler};
+use super::{NO_SAMPLE, Permutation, Place, Sampler};
 use crate::identity::Hash;
 use crate::{Error, Result};
 
@@ -75,6 +75,9 @@ impl BucketSampler {
 
     /// The sample at position `at` of the order in which batches are not shuffled yet.
     fn within_bucket(&self, epoch: u64, at: usize, bucket: &mut Option<(usize, Permutation)>) -> usize {
+        if at >= self.by_length.len() {
+            return NO_SAMPLE;
+        }
         let len = self.batch_size.saturating_mul(self.batches_per_bucket);
         let (number, offset) = (at / len, at % len);
         let start = number * len;

@@ -59,7 +59,7 @@ impl<S: Sampler> Sampler for DistributedSampler<S> {
     fn fill(&self, place: Place, indices: &mut [usize]) {
         let whole = self.order.epoch_len(place.n_samples);
         for (offset, index) in indices.iter_mut().enumerate() {
-            let position = ((place.position + offset) * self.world_size + self.rank) % whole;
+            let position = ((place.position + offset) * self.world_size + self.rank) % whole.max(1);
             self.order.fill(Place { position, ..place }, std::slice::from_mut(index));
         }
     }

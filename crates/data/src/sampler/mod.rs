@@ -77,6 +77,9 @@ pub trait Sampler: Send + Sync + 'static {
     }
 }
 
+/// The index past the end of an order: no dataset has it, so reading it is an error.
+const NO_SAMPLE: usize = usize::MAX;
+
 /// First to last.
 ///
 /// # Examples
@@ -184,7 +187,9 @@ impl Sampler for FixedSampler {
     }
 
     fn fill(&self, place: Place, indices: &mut [usize]) {
-        indices.copy_from_slice(&self.indices[place.position..][..indices.len()]);
+        for (offset, index) in indices.iter_mut().enumerate() {
+            *index = self.indices.get(place.position + offset).copied().unwrap_or(NO_SAMPLE);
+        }
     }
 
     fn identity(&self) -> String {
@@ -370,8 +375,11 @@ impl Permutation {
         }
     }
 
-    /// The index at `position`, which must be below `n`.
+    /// The index at `position`; the position itself if it is not below `n`, since the walk would not end.
     fn apply(&self, position: usize) -> usize {
+        if position as u64 >= self.n {
+            return position;
+        }
         let mut index = self.feistel(position as u64);
         while index >= self.n {
             index = self.feistel(index);

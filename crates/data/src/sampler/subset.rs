@@ -1,6 +1,6 @@
 //! [`SubsetRandomSampler`]: some samples, in random order.
 
-use super::{Permutation, Place, Sampler};
+use super::{NO_SAMPLE, Permutation, Place, Sampler};
 use crate::identity::Hash;
 
 /// The given indices once per epoch, in an order drawn anew for each epoch from one seed.
@@ -41,7 +41,7 @@ impl Sampler for SubsetRandomSampler {
     fn fill(&self, place: Place, indices: &mut [usize]) {
         let permutation = Permutation::new(self.seed, place.epoch, self.indices.len());
         for (offset, index) in indices.iter_mut().enumerate() {
-            *index = self.indices[permutation.apply(place.position + offset)];
+            *index = self.indices.get(permutation.apply(place.position + offset)).copied().unwrap_or(NO_SAMPLE);
         }
     }
 
