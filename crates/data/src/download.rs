@@ -108,11 +108,13 @@ fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failu
 /// Requests `url` and reads the headers of the response.
 fn open(url: &str, file: RemoteFile, timeouts: Timeouts) -> Result<impl Read, Failure> {
     let remote = |error| Failure::Remote(explain(error, timeouts));
+    // The client adds a timeout to the time of the day, which must not overflow.
+    let limit = |timeout: Duration| Some(timeout.min(Duration::from_secs(365 * 24 * 3600)));
     let config = ureq::Agent::config_builder()
-        .timeout_resolve(Some(timeouts.connect))
-        .timeout_connect(Some(timeouts.connect))
-        .timeout_per_read(Some(timeouts.silence))
-        .timeout_global(Some(timeouts.total))
+        .timeout_resolve(limit(timeouts.connect))
+        .timeout_connect(limit(timeouts.connect))
+        .timeout_per_read(limit(timeouts.silence))
+        .timeout_global(limit(timeouts.total))
         .build();
     let response = ureq::Agent::new_with_config(config).get(url).call().map_err(remote)?;
     match response.body().content_length() {
@@ -229,6 +231,13 @@ mod tests {
         assert_eq!(path, folder.path().join("digits.gz"));
         assert_eq!(std::fs::read(path).unwrap(), CONTENT);
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn the_longest_timeouts_that_there_are_are_accepted() {
+        let folder = tempfile::tempdir().unwrap();
+        let [connect, silence, total] = [Duration::MAX; 3];
+        assert!(fetch(folder.path(), &[good()], Timeouts { connect, silence, total }).is_ok());
     }
 
     #[test]

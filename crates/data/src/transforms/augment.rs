@@ -8,7 +8,7 @@ use super::crop::{Window, for_pictures, random_window};
 use super::image::{Pixel, Planes, with_pixels};
 use super::policies::{CHANGES, Strengths, sign};
 use super::resize::Interpolation;
-use super::{below, check_ratio};
+use super::{below, check_ratio, wrong};
 use crate::Result;
 
 for_pictures! { RandAugment RandomErasing }
@@ -28,7 +28,7 @@ for_pictures! { RandAugment RandomErasing }
 /// ```
 #[derive(Clone, Debug)]
 pub struct RandAugment {
-    /// How many changes, one after the other.
+    /// How many changes, one after the other; at most 100.
     pub num_ops: usize,
     /// How strong, from 0 to below `num_magnitude_bins`.
     pub magnitude: usize,
@@ -52,6 +52,9 @@ impl RandAugment {
         if magnitude >= n_bins {
             let text = format!("rand_augment: the magnitude is {magnitude} of {n_bins}; give one below {n_bins}");
             return Err(TensorError::Argument(text).into());
+        }
+        if self.num_ops > 100 {
+            return Err(wrong(format!("rand_augment: num_ops is {}; give one from 0 to 100", self.num_ops)));
         }
         let part = magnitude as f64 / (n_bins - 1).max(1) as f64; // of the greatest strength
         let planes = Planes::of("rand_augment", image.shape())?;

@@ -174,7 +174,8 @@ pub(super) fn shares(op: &str, random: &Generator, alpha: f64, n: usize) -> Resu
 /// underflow.
 fn ln_gamma_draw(random: &Generator, alpha: f64) -> f64 {
     if alpha < 1.0 {
-        return ln_gamma_draw(random, alpha + 1.0) + (1.0 - random.next_f64()).ln() / alpha;
+        // A smaller alpha would draw minus infinity for both of two pictures, whose share is then 0 / 0.
+        return ln_gamma_draw(random, alpha + 1.0) + (1.0 - random.next_f64()).ln() / alpha.max(1e-300);
     }
     let d = alpha - 1.0 / 3.0;
     let c = 1.0 / (9.0 * d).sqrt();
@@ -204,6 +205,16 @@ mod tests {
             assert!((variance - 0.25 / (2.0 * alpha + 1.0)).abs() < 0.005, "{variance}");
         }
         assert!(beta("mixup", &Generator::new(0), 0.0).is_err());
+    }
+
+    #[test]
+    fn the_smallest_alpha_there_is_gives_all_to_one_picture() {
+        let random = Generator::new(7);
+        for _ in 0..100 {
+            let mut all = shares("", &random, f64::from_bits(1), 3).unwrap();
+            all.push(beta("", &random, f64::from_bits(1)).unwrap());
+            assert!(all.iter().all(|share| [0.0, 1.0].contains(share)), "{all:?}");
+        }
     }
 
     #[test]

@@ -355,9 +355,9 @@ impl TrivialAugmentWide {
 pub struct AugMix {
     /// How strong changes are, from 1 to 10.
     pub severity: usize,
-    /// How many chains, at least 1.
+    /// How many chains, from 1 to 100.
     pub mixture_width: usize,
-    /// How many changes a chain has; `None` draws 1 to 3.
+    /// How many changes a chain has, at most 100; `None` draws 1 to 3.
     pub chain_depth: Option<usize>,
     /// The parameter of the distributions of the weights. With 1, all mixtures are equally likely; with less, one of
     /// the pictures dominates.
@@ -389,8 +389,11 @@ impl AugMix {
         if !(1..=10).contains(&self.severity) {
             return Err(wrong(format!("aug_mix: severity is {}; give one from 1 to 10", self.severity)));
         }
-        if self.mixture_width == 0 {
-            return Err(wrong("aug_mix: mixture_width is 0; give at least 1".to_owned()));
+        if !(1..=100).contains(&self.mixture_width) {
+            return Err(wrong(format!("aug_mix: mixture_width is {}; give one from 1 to 100", self.mixture_width)));
+        }
+        if let Some(depth) = self.chain_depth.filter(|&depth| depth > 100) {
+            return Err(wrong(format!("aug_mix: chain_depth is {depth}; give one from 0 to 100")));
         }
         let planes = Planes::of("aug_mix", image.shape())?;
         let (_, _counted) = planes.resized("aug_mix", [planes.height, planes.width])?; // for the sum below

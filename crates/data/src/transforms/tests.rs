@@ -323,6 +323,18 @@ fn settings_out_of_range_are_refused_with_what_is_wanted() {
             "num_magnitude_bins is 0; give at least 1",
         ),
         (AugMix { severity: 11, ..AugMix::default() }.apply(image.clone(), &Generator::new(0)), "severity is 11"),
+        (
+            AugMix { mixture_width: usize::MAX, ..AugMix::default() }.apply(image.clone(), &Generator::new(0)),
+            "aug_mix: mixture_width is 18446744073709551615; give one from 1 to 100",
+        ),
+        (
+            AugMix { chain_depth: Some(usize::MAX), ..AugMix::default() }.apply(image.clone(), &Generator::new(0)),
+            "aug_mix: chain_depth is 18446744073709551615; give one from 0 to 100",
+        ),
+        (
+            RandAugment { num_ops: usize::MAX, ..RandAugment::default() }.apply(image.clone(), &Generator::new(0)),
+            "rand_augment: num_ops is 18446744073709551615; give one from 0 to 100",
+        ),
         (AugMix { mixture_width: 0, ..AugMix::default() }.apply(image.clone(), &Generator::new(0)), "width is 0"),
         (AugMix { alpha: 0.0, ..AugMix::default() }.apply(image.clone(), &Generator::new(0)), "aug_mix: alpha is 0"),
     ] {
