@@ -134,7 +134,7 @@ impl<K: Kind> StoredRows<K> {
     /// # Examples
     /// See [`StoredRows`].
     pub fn read(&self) -> Result<Tensor<K>> {
-        Ok(self.array.rows(0..self.array.n_rows)?.kind()?)
+        Ok(self.array.all_rows()?.kind()?)
     }
 
     /// All rows as a tensor on `device`. For a GPU, several threads read them straight into the slots of the
@@ -227,6 +227,11 @@ impl Array {
 
     fn shape(&self, n_rows: usize) -> Vec<usize> {
         [&[n_rows], &self.row_shape[..]].concat()
+    }
+
+    /// All rows. Their indices are not checked, which would take long for billions of rows that no memory can hold.
+    fn all_rows(&self) -> Result<AnyTensor> {
+        with_element!(self.dtype, E => self.rows_of::<E>(0..self.n_rows))
     }
 
     fn rows(&self, indices: impl ExactSizeIterator<Item = usize> + Clone) -> Result<AnyTensor> {

@@ -42,6 +42,7 @@ const CASES: &[(&str, fn())] = &[
     ("page-locked slots that are waited for", pinned_slots_that_are_waited_for),
     ("an array that does not fit", a_large_array),
     ("an array that fits, again and again", an_array_again_and_again),
+    ("an array of billions of rows", an_array_of_billions_of_rows),
     ("a header that is the file", a_long_header),
     ("many small tensors, opened again and again", many_small_tensors),
     ("many open files", many_open_files),
@@ -188,6 +189,18 @@ fn an_array_again_and_again() {
     for _ in 0..5 {
         assert_eq!(rows.read().unwrap().dims(), [40, MIB]);
     }
+}
+
+/// Refused at once, not after a look at each row.
+fn an_array_of_billions_of_rows() {
+    let header =
+        content::npy(&format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({},), }}", 1_u64 << 36), &[]);
+    let (_folder, path) = content::file(&header);
+    fs::File::options().write(true).open(&path).unwrap().set_len((1 << 36) + header.len() as u64).unwrap();
+    let rows = StoredRows::<Int>::npy(&path).unwrap();
+    let start = Instant::now();
+    assert_refused(&rows.read().unwrap_err());
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
 /// A header of 12 MiB, whose parsed form takes more memory. If that does not fit, it is refused.
