@@ -176,8 +176,7 @@ impl Mnist {
         };
         // All four before the first is read: a missing one should not cost the time of reading the others.
         let files = [find(train_images)?, find(train_labels)?, find(test_images)?, find(test_labels)?];
-        let (training, test) = rayon::join(|| read(&files[0], &files[1]), || read(&files[2], &files[3]));
-        let (training, test) = (training?, test?);
+        let (training, test) = (read(&files[0], &files[1])?, read(&files[2], &files[3])?);
         let origin = if set == FASHION_SET { Origin::Fashion { folder } } else { Origin::Mnist { folder } };
         DigitSet::split(training, test, origin)
     }

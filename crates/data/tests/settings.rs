@@ -147,6 +147,22 @@ fn more_digits_than_memory_are_refused_with_the_number_of_bytes() {
     }
 }
 
+/// Runs in a process of its own, in which a thread takes more address space than there is.
+#[test]
+fn digits_are_the_same_where_the_system_gives_no_threads() {
+    const CHILD: &str = "PAGELOCK_TEST_CHILD";
+    let digits = SyntheticDigits::new(1).train_len(60).test_len(10).generate().unwrap();
+    if std::env::var_os(CHILD).is_some() {
+        assert!(std::thread::Builder::new().spawn(|| ()).is_err());
+        return println!("{:?}", digits.train.image_bytes());
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+    child.args(["--exact", "digits_are_the_same_where_the_system_gives_no_threads", "--nocapture"]);
+    let output = child.env(CHILD, "1").env("RUST_MIN_STACK", (1_u64 << 50).to_string()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(&format!("{:?}", digits.train.image_bytes())), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn duration_max_as_timeout_never_times_out() {
     for n_workers in [0, 1] {

@@ -5,6 +5,9 @@
 mod draw;
 mod glyphs;
 
+use std::error::Error;
+use std::sync::LazyLock;
+
 use pagelock_tensor::Generator;
 use rayon::prelude::*;
 
@@ -90,13 +93,27 @@ impl SyntheticDigits {
 fn draw_many(seed: u64, first_stream: u64, n_images: usize) -> Result<Digits> {
     let generator = Generator::new(seed);
     Digits::build(n_images, |images, labels| {
-        images.par_chunks_exact_mut(PIXELS).zip(labels).enumerate().for_each(|(i, (image, label))| {
+        let draw = |(i, (image, label)): (usize, (&mut [u8], &mut u8))| {
             let dice = draw::Dice(generator.stream(first_stream + i as u64));
             let digit = dice.below(10);
             draw::draw_digit(digit, &dice, image);
             *label = digit as u8;
-        });
+        };
+        match has_threads() {
+            true => images.par_chunks_exact_mut(PIXELS).zip(labels).enumerate().for_each(draw),
+            false => images.chunks_exact_mut(PIXELS).zip(labels).enumerate().for_each(draw),
+        }
     })
+}
+
+/// Whether rayon has its threads; it panics if the system gives none. An error without a source is that of a second
+/// call.
+fn has_threads() -> bool {
+    static HAS_THREADS: LazyLock<bool> = LazyLock::new(|| {
+        let built = rayon::ThreadPoolBuilder::new().build_global();
+        built.err().is_none_or(|error| error.source().is_none())
+    });
+    *HAS_THREADS
 }
 
 #[cfg(test)]
