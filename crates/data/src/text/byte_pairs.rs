@@ -405,6 +405,7 @@ mod tests {
             (format!("{HEAD}\n97 97\n{lines}"), "cannot be used: piece 263 cannot join 262 and 262"),
             (format!("{HEAD}\n97 256\n"), "cannot be used: piece 256 cannot join 97 and 256"),
             (format!("{HEAD}\n97 97\n97 97\n"), "cannot be used: piece 257 cannot join 97 and 97"),
+            (format!("{HEAD}\n97 97\n256 9"), "its last line has no end: it is cut off; write it again"),
             (format!("{HEAD}\n97\n"), "cannot be used: it has a line `97` that is not a pair of numbers"),
         ] {
             std::fs::write(file.path(), text).unwrap();

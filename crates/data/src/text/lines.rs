@@ -21,7 +21,8 @@ pub(super) fn load(path: &Path, head: &str) -> Result<(String, HeapReservation)>
     let not_text = |_| Error::content(path, "it is not UTF-8; give a file that save() wrote");
     let text = String::from_utf8(bytes).map_err(not_text)?;
     match text.strip_prefix(head).and_then(|rest| rest.strip_prefix('\n')) {
-        Some(rest) => Ok((rest.to_owned(), counted)),
+        Some(rest) if text.ends_with('\n') => Ok((rest.to_owned(), counted)),
+        Some(_) => Err(Error::content(path, "its last line has no end: it is cut off; write it again")),
         None => {
             let problem = format!("it does not begin with the line `{head}`; give a file that save() wrote");
             Err(Error::content(path, problem))

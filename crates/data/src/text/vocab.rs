@@ -303,6 +303,7 @@ mod tests {
             ("pagelock vocabulary 1\nunknown 1\na\n", "it lacks its unknown token 1"),
             ("pagelock vocabulary 1\nunknown -1\na\na\n", "token `a` is in a vocabulary twice, at 0 and 1"),
             ("pagelock vocabulary 1\nunknown -1\na\\x\n", "that is not a token"),
+            ("pagelock vocabulary 1\nunknown -1\nab\nc", "its last line has no end: it is cut off; write it again"),
         ] {
             std::fs::write(file.path(), text).unwrap();
             let error = Vocab::load(file.path()).unwrap_err().to_string();
