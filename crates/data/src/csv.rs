@@ -9,6 +9,7 @@
 //! one buffer. The crate `csv` collects records instead, which take 24 times the memory of a file that consists of
 //! separators.
 
+use std::collections::{HashMap, HashSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -248,7 +249,7 @@ impl CsvTable {
     }
 
     fn read(&self, dtype: DType, names: &[&str]) -> Result<AnyTensor> {
-        let columns = names.iter().map(|name| self.position(name)).collect::<Result<Vec<_>>>()?;
+        let columns = self.positions(names)?;
         let shape = [self.n_rows, columns.len()];
         with_element!(dtype, E => {
             let mut outcome = Ok(());
@@ -308,10 +309,22 @@ impl CsvTable {
     }
 
     pub(crate) fn position(&self, name: &str) -> Result<usize> {
-        let exact = self.names.iter().position(|known| known == name);
-        let found = exact.or_else(|| self.names.iter().position(|known| known.trim() == name));
+        Ok(self.positions(&[name])?[0])
+    }
+
+    /// The columns with these names.
+    pub(crate) fn positions(&self, names: &[&str]) -> Result<Vec<usize>> {
+        let wanted: HashSet<&str> = names.iter().copied().collect();
+        // Of equal names the first counts, and a name as it is before one without the spaces around it.
+        let mut found = HashMap::with_capacity(wanted.len());
+        let spellings: [fn(&str) -> &str; 2] = [str::trim, |name| name];
+        for spelled in spellings {
+            let columns = self.names.iter().map(|name| spelled(name)).enumerate().rev();
+            found.extend(columns.filter(|(_, name)| wanted.contains(name)).map(|(at, name)| (name, at)));
+        }
         let known = || self.names.iter().take(100).map(String::as_str).collect::<Vec<_>>().join(", ");
-        found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", known())))
+        let missing = |name| self.wrong(format!("it has no column `{name}`; it has {}", known()));
+        names.iter().map(|name| found.get(name).copied().ok_or_else(|| missing(name))).collect()
     }
 
     fn wrong(&self, problem: String) -> Error {

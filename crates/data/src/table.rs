@@ -237,7 +237,7 @@ impl CsvTable {
     /// # Examples
     /// See [`fill_missing`](Self::fill_missing).
     pub fn missing(&self, names: &[&str]) -> Result<Tensor<Bool>> {
-        let columns = names.iter().map(|name| self.position(name)).collect::<Result<Vec<_>>>()?;
+        let columns = self.positions(names)?;
         let mut outcome = Ok(());
         let tensor = Tensor::build([self.n_rows(), columns.len()], |out: &mut [bool]| {
             outcome = self.each_cell(&columns, LONGEST_FIELD, &mut |field, at| {

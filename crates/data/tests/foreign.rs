@@ -170,6 +170,17 @@ fn an_archive_of_cifar_whose_gzip_checksum_is_wrong_or_cut_off_is_refused() {
 }
 
 #[test]
+fn a_table_of_many_columns_is_read_in_the_time_of_its_cells() {
+    let names: Vec<String> = (0..200_000).map(|i| format!("{i:06}")).collect();
+    let (_folder, path) = file(format!("{}\n{}\n", names.join(","), vec!["1"; names.len()].join(",")).as_bytes());
+    let n_read = in_time(move || {
+        let (table, names) = (CsvTable::open(&path).unwrap(), names.iter().map(String::as_str).collect::<Vec<_>>());
+        table.numbers::<Int>(&names).unwrap().len() + table.missing(&names).unwrap().len()
+    });
+    assert_eq!(n_read, Some(400_000));
+}
+
+#[test]
 fn an_empty_field_in_quotes_is_a_row() {
     let (_folder, path) = file(b"a\n1\n\"\"\n3\n");
     let table = CsvTable::open(&path).unwrap();
