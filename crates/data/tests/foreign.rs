@@ -153,6 +153,20 @@ fn an_array_of_an_npz_file_that_does_not_fit_its_checksum_is_refused() {
 }
 
 #[test]
+fn an_array_of_an_npz_file_that_is_packed_in_another_way_is_refused_by_the_name_of_that_way() {
+    let [local, central] = [b"PK\x03\x04", b"PK\x01\x02"]
+        .map(|mark| STORED.windows(4).position(|bytes| bytes == mark).unwrap() + if mark[2] == 3 { 8 } else { 10 });
+    for (method, name) in [(12, "Bzip2"), (14, "Lzma")] {
+        let mut other = STORED.to_vec();
+        (other[local], other[central]) = (method, method);
+        let (_folder, path) = file(&other);
+        let expected =
+            format!("its array `a` is packed with {name}, which is not supported; write it with numpy.savez");
+        assert_eq!(problem(StoredRows::<Float>::npz(&path, "a")), expected);
+    }
+}
+
+#[test]
 fn an_archive_of_cifar_whose_gzip_checksum_is_wrong_or_cut_off_is_refused() {
     let whole = include_bytes!("cifar/cifar-10-binary.tar.gz");
     let refused = |content: &[u8]| {

@@ -68,6 +68,11 @@ impl Array {
         let mut archive = archive(path, &bytes)?;
         let found = archive.index_for_name(&format!("{name}.npy")).or_else(|| archive.index_for_name(name));
         let index = found.ok_or_else(|| missing(path, name, &archive))?;
+        let packed_with = archive.by_index_raw(index).map_err(|error| failed(path, error))?.compression();
+        if ![CompressionMethod::Stored, CompressionMethod::Deflated].contains(&packed_with) {
+            let problem = format!("its array `{name}` is packed with {packed_with}, which is not supported");
+            return Err(Error::content(path, format!("{problem}; write it with numpy.savez")));
+        }
         let member = archive.by_index(index).map_err(|error| failed(path, error))?;
         let checksum = Checksum(member.crc32());
         let array = match member.compression() {
