@@ -86,7 +86,8 @@ fn an_npy_file_with_a_wrong_header_is_refused() {
         (b"\x93NUMPY\x09\x00\x00\x00\x00\x00".to_vec(), "it is a .npy file of version 9, not 1 to 3"),
         (
             b"\x93NUMPY\x02\x00\xff\xff\xff\xff".to_vec(),
-            "its header claims to be 4294967295 bytes long; it is damaged: get it again",
+            "its header claims to be 4294967295 bytes long, but at most 10000 are read, and the file has 12; it is \
+             damaged: get it again",
         ),
     ] {
         let (_folder, path) = file(&content);

@@ -77,7 +77,11 @@ fn read_header(path: &Path, bytes: &FileBytes) -> Result<(u64, String)> {
         }
     };
     if header_bytes > LONGEST_HEADER || at + header_bytes > bytes.len() {
-        let problem = format!("its header claims to be {header_bytes} bytes long; it is damaged: get it again");
+        let len_bytes = bytes.len();
+        let problem = format!(
+            "its header claims to be {header_bytes} bytes long, but at most {LONGEST_HEADER} are read, and the file has \
+             {len_bytes}; it is damaged: get it again"
+        );
         return Err(Error::content(path, problem));
     }
     let mut header = vec![0; header_bytes as usize];
