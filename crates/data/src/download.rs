@@ -11,7 +11,7 @@ use std::time::Duration;
 use pagelock_files::NewFile;
 
 use crate::progress::Progress;
-use crate::remote::RemoteFile;
+use crate::remote::{RemoteFile, without_user};
 use crate::{Error, Result};
 
 /// How long a download may take before the next mirror is tried.
@@ -61,8 +61,11 @@ impl Job<'_> {
             match outcome {
                 Ok(path) => return Ok(path),
                 Err(Failure::Local(error)) => return Err(error),
-                Err(Failure::Remote(what)) => attempts.push(format!("{url} {what}")),
+                Err(Failure::Remote(what)) => attempts.push(format!("{url} {what}").replace(&url, &without_user(&url))),
             }
+        }
+        if attempts.is_empty() {
+            attempts.push("no mirror was given".into());
         }
         Err(Error::Download { file: file.name, set: file.set, folder: self.folder.into(), md5: file.md5, attempts })
     }
@@ -340,6 +343,23 @@ mod tests {
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let text = failure(format!("http://{closed}/"), Timeouts::default());
         assert!(text.starts_with("MIRROR/digits.gz failed: "), "{text}");
+    }
+
+    #[test]
+    fn the_report_has_no_password() {
+        let (empty, _requests) = mirror(|connection| respond(connection, "404 Not Found", 0, b""));
+        let with_password = empty.replace("http://", "http://me:p@secret@");
+        let (folder, mirrors) = (tempfile::tempdir().unwrap(), [with_password, "http://me:p@secret@:x".into()]);
+        let error = fetch(folder.path(), &mirrors, Timeouts::default()).unwrap_err().to_string();
+        assert!(error.contains(&format!(": {empty}digits.gz answered")) && !error.contains("secret"), "{error}");
+        let error = FILE.missing(folder.path(), &mirrors, crate::NoDownload::SwitchedOff).to_string();
+        assert!(error.contains(&empty) && !error.contains("secret"), "{error}");
+    }
+
+    #[test]
+    fn a_download_from_nowhere_says_that_there_is_no_address() {
+        let error = fetch(Path::new("x"), &[], Timeouts::default()).unwrap_err().to_string();
+        assert!(error.contains("into `x`: no mirror was given; check"), "{error}");
     }
 
     #[test]

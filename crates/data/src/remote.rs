@@ -25,8 +25,16 @@ impl RemoteFile {
     /// The error for a file that is not in `folder` and is not going to be downloaded.
     pub(crate) fn missing(&self, folder: &Path, mirrors: &[String], because: NoDownload) -> Error {
         let Self { set, name: file, md5, .. } = *self;
-        Error::Missing { file, set, folder: folder.into(), md5, urls: self.urls(mirrors), because }
+        let urls = self.urls(mirrors).iter().map(|url| without_user(url)).collect();
+        Error::Missing { file, set, folder: folder.into(), md5, urls, because }
     }
+}
+
+/// An address without user and password, for errors.
+pub(crate) fn without_user(url: &str) -> String {
+    let (scheme, rest) = url.split_at(url.find("://").map_or(0, |at| at + 3));
+    let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    format!("{scheme}{}{path}", host.rsplit('@').next().unwrap_or(host))
 }
 
 /// Why a file that is missing was not downloaded.
