@@ -180,3 +180,17 @@ pub(super) struct LaunchAttribute {
 }
 
 pub(super) const PROGRAMMATIC_STREAM_SERIALIZATION: c_uint = 6;
+
+/// `CU_DEVICE_ATTRIBUTE_…`
+pub(super) mod attribute {
+    use std::ffi::c_uint;
+
+    pub(crate) const MAX_THREADS_PER_BLOCK: c_uint = 1;
+    pub(crate) const WARP_SIZE: c_uint = 10;
+    pub(crate) const MULTIPROCESSOR_COUNT: c_uint = 16;
+    pub(crate) const L2_CACHE_SIZE: c_uint = 38;
+    pub(crate) const ASYNC_ENGINE_COUNT: c_uint = 40;
+    pub(crate) const COMPUTE_CAPABILITY_MAJOR: c_uint = 75;
+    pub(crate) const COMPUTE_CAPABILITY_MINOR: c_uint = 76;
+    pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_uint = 97;
+}

@@ -15,7 +15,7 @@ use pagelock_memory::ByteSize;
 use super::{
     api::{
         self, Api, GraphUpdate, KernelNode, LaunchAttribute, LaunchConfig, Memcpy2d, MemcpyEnd,
-        PROGRAMMATIC_STREAM_SERIALIZATION,
+        PROGRAMMATIC_STREAM_SERIALIZATION, attribute,
     },
     library::library,
     registered,
@@ -36,15 +36,6 @@ const CAPTURE_RELAXED: c_uint = 2; // CU_STREAM_CAPTURE_MODE_RELAXED: the layers
 const MEMORY_HOST: c_uint = 1; // CU_MEMORYTYPE_HOST
 const MEMORY_DEVICE: c_uint = 2; // CU_MEMORYTYPE_DEVICE
 const GRAPH_UPDATE_FAILURE: u32 = 910; // CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
-// CU_DEVICE_ATTRIBUTE_…
-const MAX_THREADS_PER_BLOCK: c_uint = 1;
-const WARP_SIZE: c_uint = 10;
-const MULTIPROCESSOR_COUNT: c_uint = 16;
-const L2_CACHE_SIZE: c_uint = 38;
-const ASYNC_ENGINE_COUNT: c_uint = 40;
-const COMPUTE_CAPABILITY_MAJOR: c_uint = 75;
-const COMPUTE_CAPABILITY_MINOR: c_uint = 76;
-const MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: c_uint = 97;
 
 /// The primary context of one device, held until the process exits.
 pub(crate) struct PrimaryContext {
@@ -90,14 +81,17 @@ impl PrimaryContext {
         })?;
         Ok(Properties {
             name: self.read_name(device)?,
-            compute_capability: (number(COMPUTE_CAPABILITY_MAJOR)?, number(COMPUTE_CAPABILITY_MINOR)?),
+            compute_capability: (
+                number(attribute::COMPUTE_CAPABILITY_MAJOR)?,
+                number(attribute::COMPUTE_CAPABILITY_MINOR)?,
+            ),
             memory: ByteSize(memory as u64),
-            multiprocessors: number(MULTIPROCESSOR_COUNT)?,
-            l2_cache: ByteSize(number(L2_CACHE_SIZE)?.into()),
-            copy_engines: number(ASYNC_ENGINE_COUNT)?,
-            warp_threads: number(WARP_SIZE)?,
-            max_threads_per_block: number(MAX_THREADS_PER_BLOCK)?,
-            max_shared_memory_per_block: ByteSize(number(MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.into()),
+            multiprocessors: number(attribute::MULTIPROCESSOR_COUNT)?,
+            l2_cache: ByteSize(number(attribute::L2_CACHE_SIZE)?.into()),
+            copy_engines: number(attribute::ASYNC_ENGINE_COUNT)?,
+            warp_threads: number(attribute::WARP_SIZE)?,
+            max_threads_per_block: number(attribute::MAX_THREADS_PER_BLOCK)?,
+            max_shared_memory_per_block: ByteSize(number(attribute::MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?.into()),
             stream_priorities: self.read_priorities()?,
             ..self.properties.clone()
         })
