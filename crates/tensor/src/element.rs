@@ -4,10 +4,13 @@
 //! types: half types are loaded and stored in 16 bits and compute in `f32` (`cpu/elements.rs`), truth values are bytes.
 //! The traits are sealed: kernels rely on their arithmetic.
 
+mod scalar;
+
 use std::fmt;
 
 use half::{bf16, f16};
 
+pub use self::scalar::Scalar;
 use crate::cpu::math::half::{BLOCK, Block, Registers};
 use crate::cpu::{self, math};
 use crate::error::Result;
@@ -136,62 +139,6 @@ macro_rules! seal {
     };
 }
 
-/// A number on its way from one element type to another; see [`Element::cast`].
-#[derive(Debug, Clone, Copy)]
-pub enum Scalar {
-    /// An integer or a truth value.
-    Int(i64),
-    /// A floating-point number.
-    Float(f64),
-}
-
-impl fmt::Display for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Scalar::Int(value) => write!(f, "{value}"),
-            Scalar::Float(value) => write!(f, "{value:?}"),
-        }
-    }
-}
-
-impl From<f64> for Scalar {
-    fn from(value: f64) -> Scalar {
-        Scalar::Float(value)
-    }
-}
-
-impl From<i32> for Scalar {
-    fn from(value: i32) -> Scalar {
-        Scalar::Int(i64::from(value))
-    }
-}
-
-impl Scalar {
-    /// With the other sign; integers wrap.
-    pub(crate) fn negated(self) -> Scalar {
-        match self {
-            Scalar::Int(value) => Scalar::Int(value.wrapping_neg()),
-            Scalar::Float(value) => Scalar::Float(-value),
-        }
-    }
-
-    /// Whether all bytes of the value are 0.
-    pub(crate) fn is_positive_zero(self) -> bool {
-        match self {
-            Scalar::Int(value) => value == 0,
-            Scalar::Float(value) => value.to_bits() == 0,
-        }
-    }
-
-    /// As a floating-point number, rounded.
-    pub(crate) fn to_f64(self) -> f64 {
-        match self {
-            Scalar::Int(value) => value as f64,
-            Scalar::Float(value) => value,
-        }
-    }
-}
-
 /// A type that tensors can hold: `f32 f64 f16 bf16 i64 i32 u8 bool`.
 ///
 /// Addition and multiplication wrap for integers; for `bool` they are *or* and *and*, as in PyTorch.
@@ -236,7 +183,7 @@ pub trait Element:
 /// are the bytes 0 and 1.
 pub(crate) trait Computing: Element + bytemuck::Pod {
     /// The type of sums: `i64` for integers, as in PyTorch.
-    type Total: Num + Computing<Wide = Self::Wide>;
+    type Total: Num;
 
     /// `self + other`, wrapping.
     fn plus(self, other: Self) -> Self;
@@ -244,12 +191,8 @@ pub(crate) trait Computing: Element + bytemuck::Pod {
     fn times(self, other: Self) -> Self;
     /// Converts the number to the type of sums, without loss.
     fn to_total(self) -> Self::Total;
-    /// The type of running sums and products, which are added to many times: `f64` or `i64`.
+    /// The type in which running sums and products are computed: `f64` or `i64`.
     type Wide: Num;
-    /// Converts the number to that type, without loss.
-    fn to_wide(self) -> Self::Wide;
-    /// Rounds a number of that type.
-    fn of_wide(wide: Self::Wide) -> Self;
     /// Whether halves compute in this type, as a constant: loops over halves are compiled only then.
     const HAS_HALVES: bool = false;
     /// The numbers as `f32`, to which halves are widened; only `f32` has this.
@@ -291,7 +234,7 @@ pub(crate) trait Num: Computing + math::Division {
 /// `f32` and `f64`, the types that floating-point kernels compute in.
 pub(crate) trait Real:
     Num
-    + Computing<Total = Self, Wide = f64>
+    + Computing<Total = Self>
     + math::Functions
     + Lanes
     + std::ops::Add<Output = Self>
@@ -355,14 +298,6 @@ macro_rules! integer {
         impl Computing for $type {
             type Total = i64;
             type Wide = i64;
-            #[inline(always)]
-            fn to_wide(self) -> i64 {
-                self as i64
-            }
-            #[inline(always)]
-            fn of_wide(wide: i64) -> Self {
-                wide as Self
-            }
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self.wrapping_add(other)
@@ -481,14 +416,6 @@ macro_rules! real {
         impl Computing for $type {
             type Total = Self;
             type Wide = f64;
-            #[inline(always)]
-            fn to_wide(self) -> f64 {
-                self.into()
-            }
-            #[inline(always)]
-            fn of_wide(wide: f64) -> Self {
-                wide as Self
-            }
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self + other

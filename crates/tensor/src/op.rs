@@ -8,8 +8,7 @@
 //! and [`record`](autograd::record).
 //!
 //! Precision is a value: `apply` brings inputs of different precision to one ([`Precision`]), and [`per_type!`]
-//! chooses the kernel. Kernels are compiled in this crate, once for each computing type, and never in the crates of
-//! users.
+//! chooses the kernel. Kernels are compiled here, once for each computing type, and never in the crates of users.
 
 use arrayvec::ArrayVec;
 use bytemuck::Pod;
@@ -62,8 +61,7 @@ pub(crate) enum Precision {
     Same,
     /// The widest of the inputs' ([`DType::wider`]).
     Widest,
-    /// The computing type of the first input. The kernel takes each other input as it is: in that precision, or in
-    /// the first input's.
+    /// The computing type of the first input. Other inputs stay in that precision, or in the first input's.
     Computing,
     /// As [`Same`](Self::Same); under autocast in half precision.
     HalfUnderAutocast,

@@ -559,9 +559,8 @@ fn long_lines_of_halves_are_scaled_to_their_ends() {
             let x = Tensor::ones([15, len]).unwrap().to_dtype(dtype).unwrap();
             let scales = Tensor::full([15, 1], 2.0).unwrap().to_dtype(dtype).unwrap();
             drop((0..4).map(|_| x.add_scalar(76.0).unwrap()).collect::<Vec<_>>()); // what recycled memory has
-            for product in [x.mul(&scales).unwrap(), scales.mul(&x).unwrap()] {
-                assert!(read(&product).iter().all(|&x| x == 2.0), "{dtype:?} {len}");
-            }
+            let products = [x.mul(&scales).unwrap(), scales.mul(&x).unwrap()];
+            assert!(products.iter().flat_map(read).all(|x| x == 2.0), "{dtype:?} {len}");
         }
     }
 }

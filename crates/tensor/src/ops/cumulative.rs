@@ -131,7 +131,7 @@ fn running_exponentials<R: Real>(lines: &mut [R], inner: usize) -> pagelock_memo
         let (before, now) = wide.split_at_mut(inner);
         before.set_to(f64::NEG_INFINITY);
         for line in lines.chunks_exact_mut(inner) {
-            zip(&mut now[..], &*line).for_each(|(now, &x)| *now = x.to_wide());
+            zip(&mut now[..], &*line).for_each(|(now, &x)| *now = x.cast());
             add_exponentials(before, now);
             zip(line, &*now).for_each(|(x, &now)| *x = R::from_f64(now));
             before.copy_from(now);

@@ -10,7 +10,7 @@ pub(super) use self::product::recurrence_from_end;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
-use crate::element::{Computing, Num};
+use crate::element::{Computing, Element, Num};
 use crate::error::{Error, Result};
 use crate::inlined::{Array, from_fn, zip};
 use crate::kind::Numeric;
@@ -161,8 +161,8 @@ fn combine_columns<T: Num>(
                 let row = if reverse { n - 1 - step } else { step };
                 let (x, out) = (&x[row * inner..][..inner], &mut out[row * inner..][..inner]);
                 for ((all, &x), out) in zip(zip(&mut all[..], x), out) {
-                    *all = if step == 0 { x.to_wide() } else { with(*all, x.to_wide()) };
-                    *out = T::Total::of_wide(*all);
+                    *all = if step == 0 { x.cast() } else { with(*all, x.cast()) };
+                    *out = all.cast();
                 }
             }
         }
@@ -178,8 +178,8 @@ fn combine_row<'a, T: Num>(
 ) {
     let mut before = None;
     for (&x, out) in row {
-        let now = before.map_or(x.to_wide(), |before| with(before, x.to_wide()));
-        *out = T::Total::of_wide(now);
+        let now = before.map_or(x.cast(), |before| with(before, x.cast()));
+        *out = now.cast();
         before = Some(now);
     }
 }
@@ -203,10 +203,10 @@ fn combine_rows<T: Num, const ROWS: usize>(
     let mut last: Option<[Wide<T>; ROWS]> = None;
     let mut step = |at: usize| {
         let now: [Wide<T>; ROWS] = from_fn(|row| {
-            let x = x[row][at].to_wide();
+            let x = x[row][at].cast();
             last.map_or(x, |last| with(last[row], x))
         });
-        zip(&mut out[..], now).for_each(|(out, now)| out[at] = T::Total::of_wide(now));
+        zip(&mut out[..], now).for_each(|(out, now)| out[at] = now.cast());
         last = Some(now);
     };
     match reverse {
