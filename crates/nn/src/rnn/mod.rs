@@ -188,7 +188,7 @@ pub fn pad_packed_sequence(
 /// `batch_first` `[batch, steps, ..]`.
 ///
 /// ```
-/// # use pagelock_nn::pad_sequence;
+/// # use pagelock_nn::rnn::pad_sequence;
 /// # use pagelock_tensor::Tensor;
 /// let tokens = [Tensor::new([5, 7, 2])?, Tensor::new([9])?];
 /// assert_eq!(pad_sequence(&tokens, true, 0.0)?.to_vec::<i64>()?, [5, 7, 2, 9, 0, 0]);
