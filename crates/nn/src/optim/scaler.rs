@@ -240,7 +240,10 @@ mod tests {
 
         let error = scaler.step(&mut opt).unwrap_err();
 
-        assert!(error.to_string().ends_with("call `update` after each step, and make a scaler for each optimizer"), "{error}");
+        assert!(
+            error.to_string().ends_with("call `update` after each step, and make a scaler for each optimizer"),
+            "{error}"
+        );
         assert_eq!(w.detach().to_vec::<f32>().unwrap(), [0.0]);
         scaler.update();
         assert!(scaler.step(&mut opt).unwrap());

@@ -238,3 +238,38 @@ fn empty_tensors_agree() {
     same(&x.mean(0).unwrap(), &there.mean(0).unwrap(), 0.0, "mean of nothing");
     same(&x.relu().unwrap(), &there.relu().unwrap(), 0.0, "relu of nothing");
 }
+
+#[test]
+fn a_number_has_no_coordinates() {
+    let Some(gpu) = gpu() else { return };
+    for (number, places) in [(1.5, 1), (0.0, 0)] {
+        let number = Tensor::full((), number).unwrap();
+        for number in [number.to(&gpu).unwrap(), number] {
+            assert_eq!(number.nonzero().unwrap().dims(), [places, 0]);
+        }
+    }
+}
+
+#[test]
+fn variances_beside_infinite_elements_are_nan() {
+    let Some(gpu) = gpu() else { return };
+    for dtype in [DType::F64, DType::F32] {
+        for at in 0..4 {
+            let x: Vec<f64> = (0..4).map(|i| if i == at { f64::INFINITY } else { f64::from(i) }).collect();
+            let x = Tensor::from_vec(x, 4).unwrap().to_dtype(dtype).unwrap().to(&gpu).unwrap();
+            assert!(x.var(..).unwrap().item::<f64>().unwrap().is_nan(), "{dtype} {at}");
+        }
+    }
+}
+
+#[test]
+fn entries_of_many_lines_are_added() {
+    let Some(gpu) = gpu() else { return };
+    let (lines, len) = (1 << 18, 128);
+    let index = Tensor::on(&gpu).arange(0_i64, len as i64, 1).unwrap().reshape([1, -1, 1]).unwrap();
+    let index = index.expand([2, len as isize, lines / 2]).unwrap();
+    let x = Tensor::on(&gpu).ones([2, len, lines as usize / 2]).unwrap();
+    let sums = x.scatter_add(1, &index, &x).unwrap();
+    assert_eq!(sums.min(..).unwrap().item::<f32>().unwrap(), 2.0);
+    assert_eq!(sums.max(..).unwrap().item::<f32>().unwrap(), 2.0);
+}
