@@ -157,6 +157,7 @@ impl fmt::Debug for Parameter {
 /// assert_eq!(center.parameters().len(), 0);
 /// assert!(center.state_dict().get("mean").is_some());
 /// assert!(center.state_dict().get_bool("known").is_some());
+/// assert_eq!((Tensor::ones([2, 3])? - &center.mean)?.dims(), [2, 3]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Buffer<K: Kind = Float> {
@@ -246,21 +247,22 @@ impl BufferKind for Bool {
     }
 }
 
-/// `&parameter` on either side of an operator, as if it were `&tensor`.
+/// `&parameter` or `&buffer` on either side of an operator, as if it were `&tensor`.
 macro_rules! operators {
-    ($($operator:ident $method:ident)+) => {$(
-        operators! { $operator $method; &Tensor, &Parameter, |left, right| left.$method(right.as_tensor()) }
-        operators! { $operator $method; Tensor, &Parameter, |left, right| (&left).$method(right.as_tensor()) }
-        operators! { $operator $method; Result<Tensor>, &Parameter, |left, right| (&left?).$method(right.as_tensor()) }
-        operators! { $operator $method; f64, &Parameter, |left, right| $operator::$method(left, right.as_tensor()) }
-        operators! { $operator $method; i32, &Parameter, |left, right| $operator::$method(left, right.as_tensor()) }
-        operators! { $operator $method; &Parameter, &Tensor, |left, right| left.as_tensor().$method(right) }
-        operators! { $operator $method; &Parameter, Tensor, |left, right| left.as_tensor().$method(&right) }
-        operators! { $operator $method; &Parameter, Result<Tensor>, |left, right| left.as_tensor().$method(&right?) }
-        operators! { $operator $method; &Parameter, &Parameter, |left, right| left.as_tensor().$method(right.as_tensor()) }
-        operators! { $operator $method; &Parameter, f32, |left, right| $operator::$method(left.as_tensor(), right) }
-        operators! { $operator $method; &Parameter, f64, |left, right| $operator::$method(left.as_tensor(), right) }
-        operators! { $operator $method; &Parameter, i32, |left, right| $operator::$method(left.as_tensor(), right) }
+    ($wrapper:ident: $($operator:ident $method:ident)+) => {$(
+        operators! { $operator $method; &Tensor, &$wrapper, |left, right| $operator::$method(left, &**right) }
+        operators! { $operator $method; Tensor, &$wrapper, |left, right| $operator::$method(&left, &**right) }
+        operators! { $operator $method; Result<Tensor>, &$wrapper, |left, right| $operator::$method(&left?, &**right) }
+        operators! { $operator $method; f64, &$wrapper, |left, right| $operator::$method(left, &**right) }
+        operators! { $operator $method; i32, &$wrapper, |left, right| $operator::$method(left, &**right) }
+        operators! { $operator $method; &$wrapper, &Tensor, |left, right| $operator::$method(&**left, right) }
+        operators! { $operator $method; &$wrapper, Tensor, |left, right| $operator::$method(&**left, &right) }
+        operators! { $operator $method; &$wrapper, Result<Tensor>, |left, right| $operator::$method(&**left, &right?) }
+        operators! { $operator $method; &$wrapper, &Parameter, |left, right| $operator::$method(&**left, &**right) }
+        operators! { $operator $method; &$wrapper, &Buffer, |left, right| $operator::$method(&**left, &**right) }
+        operators! { $operator $method; &$wrapper, f32, |left, right| $operator::$method(&**left, right) }
+        operators! { $operator $method; &$wrapper, f64, |left, right| $operator::$method(&**left, right) }
+        operators! { $operator $method; &$wrapper, i32, |left, right| $operator::$method(&**left, right) }
     )+};
     ($operator:ident $method:ident; $left:ty, $right:ty, |$a:ident, $b:ident| $result:expr) => {
         impl $operator<$right> for $left {
@@ -273,7 +275,8 @@ macro_rules! operators {
     };
 }
 
-operators! { Add add Sub sub Mul mul Div div }
+operators! { Parameter: Add add Sub sub Mul mul Div div }
+operators! { Buffer: Add add Sub sub Mul mul Div div }
 
 /// Charges memory to [`Holder::PARAMETERS`] until the scope drops, unless the program has set another holder.
 pub(crate) fn charged() -> HolderScope {

@@ -16,10 +16,15 @@ pub fn is_grad_enabled() -> bool {
 /// Runs `f` without recording: results do not require grad, and tensors may be changed in place.
 ///
 /// ```
-/// # use pagelock_tensor::{Tensor, no_grad};
+/// # use pagelock_tensor::{Result, Tensor, no_grad};
 /// let w = Tensor::ones([2])?.set_requires_grad(true);
 /// let y = no_grad(|| &w * 2.0)?;
 /// assert!(!y.requires_grad());
+/// no_grad(|| -> Result<()> {
+///     w.mul_(&y)?;
+///     w.clamp_(-1.5, 1.5)
+/// })?;
+/// assert_eq!(w.to_vec::<f32>()?, [1.5, 1.5]);
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
