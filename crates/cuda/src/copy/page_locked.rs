@@ -65,8 +65,8 @@ impl Stream {
         });
         let (fence, result) = Fence::after(self.core(), queued, total);
         if let Some(fence) = fence {
-            let targets = copies.iter().map(|copy| copy.target.access());
-            targets.for_each(|target| fence.recorded.iter().for_each(|event| target.note_event(event.clone())));
+            let events = || fence.recorded.iter().cloned();
+            accesses.iter().for_each(|target| events().for_each(|event| target.note_event(event)));
             let done: Arc<dyn Completion> = fence;
             HostBuffer::add_reader_to_each(copies.iter().map(|copy| copy.buffer), &done);
         }

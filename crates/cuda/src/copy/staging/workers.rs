@@ -67,16 +67,9 @@ const CLOSED: usize = usize::MAX / 2;
 impl Job {
     pub(super) fn new(plan: Plan, direction: Direction, stores: Stores) -> Self {
         let state = |_: &Piece| PieceState { slot: AtomicPtr::default(), done: AtomicU64::new(0) };
-        Self {
-            direction,
-            stores,
-            states: plan.pieces.iter().map(state).collect(),
-            plan,
-            next: PaddedCounter::default(),
-            ready: PaddedCounter::default(),
-            finished: PaddedCounter::default(),
-            failure: Mutex::new(None),
-        }
+        let states = plan.pieces.iter().map(state).collect();
+        let [next, ready, finished] = [(); 3].map(|()| PaddedCounter::default());
+        Self { direction, stores, plan, states, next, ready, finished, failure: Mutex::default() }
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -218,12 +211,8 @@ impl Workers {
     /// Starts threads, or fewer if the system cannot create all of them.
     pub(super) fn start(name: &'static str, threads: usize) -> Self {
         let processors = thread::available_parallelism().map_or(1, usize::from);
-        let shared = Arc::new(Shared {
-            state: Mutex::new(State::default()),
-            changed: Condvar::new(),
-            version: AtomicUsize::new(0),
-            polls: processors > threads,
-        });
+        let (state, changed, version) = (Mutex::default(), Condvar::new(), AtomicUsize::default());
+        let shared = Arc::new(Shared { state, changed, version, polls: processors > threads });
         let start = |index: usize| {
             let shared = shared.clone();
             thread::Builder::new().name(format!("{name} {index}")).spawn(move || shared.run())
