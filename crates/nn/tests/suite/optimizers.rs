@@ -1,7 +1,7 @@
 //! Ten steps of each optimizer against PyTorch's, and what optimizers refuse.
 
 use crate::pytorch;
-use pagelock_nn::optim::{Adam, AdamW, Asgd, Optimizer, Sgd};
+use pagelock_nn::optim::{Adam, AdamW, Adamax, Asgd, NAdam, Optimizer, RAdam, Sgd};
 use pagelock_nn::{Parameter, functional as F, load_safetensors};
 use pagelock_tensor::{DType, Tensor};
 
@@ -248,4 +248,23 @@ fn groups_are_trained_as_by_an_optimizer_each() {
     agrees!(Sgd);
     agrees!(Adam);
     agrees!(AdamW);
+}
+
+#[test]
+fn moving_means_of_small_gradients_do_not_vanish_beside_larger_ones() {
+    let weight = || Parameter::new(Tensor::ones([2]).unwrap());
+    let check = |mut opt: Box<dyn Optimizer>, weight: Parameter| {
+        for gradient in [1e4, 1e-4] {
+            weight.set_grad(Some(Tensor::full([2], gradient).unwrap())).unwrap();
+            opt.step().unwrap();
+        }
+        let state = opt.state_dict().unwrap();
+        let mean: f32 = state.state.get("0.exp_avg").unwrap().max(..).unwrap().item().unwrap();
+        assert!((mean - 1e-4).abs() < 1e-10, "{mean}");
+    };
+    let w = [weight(), weight(), weight(), weight()];
+    check(Box::new(Adam::new([w[0].clone()], 0.1).betas(0.0, 0.9)), w[0].clone());
+    check(Box::new(Adamax::new([w[1].clone()], 0.1).betas(0.0, 0.9)), w[1].clone());
+    check(Box::new(NAdam::new([w[2].clone()], 0.1).betas(0.0, 0.9)), w[2].clone());
+    check(Box::new(RAdam::new([w[3].clone()], 0.1).betas(0.0, 0.9)), w[3].clone());
 }

@@ -383,6 +383,17 @@ fn every_beginning_of_a_file_is_refused() {
 }
 
 #[test]
+fn a_tensor_that_is_negated_only_when_it_is_read_is_refused() {
+    let plain = tensor_pickle(4, &[3], &[1], 0);
+    let end = plain.len() - 3; // before `tR.`
+    assert_eq!(&plain[end..], b"tR.");
+    let with = |notes: &[u8]| [&plain[..end], notes, b"tR."].concat();
+    assert!(TorchValue::load(archive(&with(b"}"), &[("data/0", &[0; 16])]).path()).is_ok());
+    let refused = refusal(&with(b"}X\x03\x00\x00\x00neg\x88s"));
+    assert!(refused.contains("save `x.resolve_conj().resolve_neg()` instead"), "{refused}");
+}
+
+#[test]
 fn whole_modules_and_packed_archives_are_refused_with_what_to_do() {
     let module = b"(X\x06\x00\x00\x00modulectorch\nFloatTensor\nNNNtQ.";
     assert!(refusal(module).contains("torch.save(model.state_dict(), path)"), "{}", refusal(module));
