@@ -19,7 +19,7 @@ Every layer and loss of `pagelock_nn`, and what the tests compare with PyTorch i
 All of them run on the CPU and on GPUs, and are compared on both, in `f64` and `f32`. `to_dtype` and autocast convert to the half
 types, which the tests of operations compare.
 
-- **golden**: how many calls are compared, each with the module's state, output and printed form.
+- **golden**: how many calls are compared, or what compares it instead; each with the module's state, output and printed form.
 - **gradient**: of all inputs and parameters. **second gradient**: that of the sum of squares of the first input's gradient.
 
 | module | golden | gradient | second gradient |
