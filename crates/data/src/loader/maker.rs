@@ -38,7 +38,7 @@ pub(super) struct Recipe {
 /// shard's batches. A dataset with indices has none.
 #[derive(Default)]
 pub(super) struct Readers {
-    readers: Vec<Mutex<ShardReader>>,
+    by_turn: Vec<Mutex<ShardReader>>,
     seed: u64,
 }
 
@@ -52,7 +52,7 @@ impl Recipe {
             let next = self.order.first_sample(Position { round, ..start });
             Mutex::new(ShardReader { shard: share.shard_at(turn), next, state: ReaderState::Closed })
         };
-        Readers { readers: (0..n_turns).map(reader).collect(), seed }
+        Readers { by_turn: (0..n_turns).map(reader).collect(), seed }
     }
 
     /// Makes the batch at `position` in `to`; false if its shard has no more. A `refusal` becomes the error of the
@@ -65,7 +65,7 @@ impl Recipe {
         maker: &mut Maker,
         to: &mut AnyBatch,
     ) -> Result<bool> {
-        let mut reader = readers.readers.get(position.turn).map(lock);
+        let mut reader = readers.by_turn.get(position.turn).map(lock);
         let (epoch, order, shard) = (position.epoch, &self.order, reader.as_deref_mut());
         let request = Request { epoch, order, indices: Vec::new(), shard, refusal };
         maker.run(request, |maker, request| {
