@@ -1,6 +1,7 @@
 //! The QR decomposition by Householder reflections (Golub and Van Loan, *Matrix Computations*, 4th edition, section 5.2).
 //!
-//! `nalgebra`'s own squares elements without scaling them: where that underflows or overflows, its q · r is not x.
+//! The QR decomposition of `nalgebra` squares elements without scaling them. Where a square underflows or overflows, its
+//! q · r differs from x.
 
 use nalgebra::{DVector, Dyn, Reflection, U1, Unit, VecStorage};
 
