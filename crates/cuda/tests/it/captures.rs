@@ -310,7 +310,7 @@ fn a_device_ends_after_the_work_on_the_stream_of_an_invalid_capture() {
 }
 
 #[test]
-fn a_stream_that_may_still_capture_is_not_used_and_in_nobody_s_way() {
+fn a_stream_that_may_still_capture_refuses_work_and_hinders_no_other_stream() {
     let machine = lazy(0);
     let device = machine.device(0).unwrap();
     let mut captured_on = None;
