@@ -233,7 +233,7 @@ pub enum Error {
     /// The stream is capturing work for a graph.
     #[error(
         "work is being captured for a graph: only kernels, fills and copies on the device can be part of it, on the \
-         stream and the thread of the capture"
+         stream and the thread of the capture, and only these can use buffers that are made there"
     )]
     Capturing,
 

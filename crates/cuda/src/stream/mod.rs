@@ -246,6 +246,7 @@ impl StreamCore {
     ) -> Result<(), Unqueued> {
         host_function::refuse_inside().map_err(Unqueued::NotQueued)?;
         self.refuse_capturing().map_err(Unqueued::NotQueued)?;
+        Self::refuse_captured(accesses).map_err(Unqueued::NotQueued)?;
         self.device.core().release_finished();
         let _turns = take_turns(accesses);
         self.order_after_conflicts(accesses).map_err(Unqueued::NotQueued)?;

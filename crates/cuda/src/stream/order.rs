@@ -159,6 +159,11 @@ impl<'a> Access<'a> {
         Access { allocation: Some(allocation), ..self }
     }
 
+    /// The stream to whose cache the memory returns.
+    pub(super) fn home(&self) -> &'a StreamCore {
+        &self.uses.home
+    }
+
     /// The memory, if it is known.
     pub(super) fn allocation(&self) -> Option<&'a Arc<Allocation>> {
         self.allocation
