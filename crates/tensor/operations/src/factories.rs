@@ -89,8 +89,8 @@ pub fn entries() -> Vec<Operation> {
         .methods(&["normal", "normal_with"]),
         random(
             "bernoulli",
-            "torch.bernoulli(x - 0.8)",
-            run! { floats |c| c.x().add_scalar(-0.8)?.bernoulli_with(&Generator::new(5)) },
+            "torch.bernoulli(x / 4)",
+            run! { floats |c| c.x().div_scalar(4.0)?.bernoulli_with(&Generator::new(5)) },
         )
         .methods(&["bernoulli", "bernoulli_with"])
         .large(|n| vec![sample([positive([n])])]),
