@@ -109,7 +109,11 @@ impl<'a> Job<'a> {
             // The caller gets the panic, and with it the responsibility for what is left half done.
             if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (self.task)(i))) {
                 self.taken.iter().for_each(|counter| counter.0.store(self.n_tasks, Ordering::Relaxed));
-                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(payload);
+                let mut panic = self.panic.lock().unwrap_or_else(PoisonError::into_inner);
+                match *panic {
+                    None => *panic = Some(payload),
+                    Some(_) => std::mem::forget(payload), // dropping it may panic
+                }
             }
         }
     }

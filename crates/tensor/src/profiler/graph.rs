@@ -164,7 +164,7 @@ fn in_scope(name: &str) -> String {
 /// Notes that an operation begins. Returns whether a graph is being recorded. Operations inside another one are not
 /// recorded.
 pub(super) fn enter() -> bool {
-    let is_recorded = GRAPH.with_borrow(Option::is_some);
+    let is_recorded = GRAPH.try_with(|graph| graph.borrow().is_some()) == Ok(true); // the thread may be ending
     if is_recorded {
         DEPTH.set(DEPTH.get() + 1);
     }

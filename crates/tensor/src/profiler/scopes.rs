@@ -127,12 +127,18 @@ pub(super) fn replace(number: u32) -> u32 {
 
 /// Enters the scope of a call; `None` for a call of the module that the thread is in, and beyond [`MAX_SCOPES`].
 pub(super) fn enter(address: usize, position: Option<usize>, title: &dyn Fn() -> String) -> Option<u32> {
-    let mut scopes = lock();
-    let scopes = scopes.get_or_insert_default();
     let parent = CURRENT.get();
     let call = Call { parent, address, position };
-    let known = scopes.by_call.get(&call).copied();
-    let number = known.or_else(|| scopes.add(call, title()))?;
+    let known = lock().as_ref().and_then(|scopes| scopes.by_call.get(&call).copied());
+    let number = match known {
+        Some(number) => number,
+        None => {
+            let title = title(); // without the lock: it is the caller's code
+            let mut scopes = lock();
+            let scopes = scopes.get_or_insert_default();
+            scopes.by_call.get(&call).copied().or_else(|| scopes.add(call, title))?
+        }
+    };
     if number == parent {
         return None;
     }
