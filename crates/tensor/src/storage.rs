@@ -3,20 +3,22 @@
 //! Views share a storage, in-place operations write it under its lock, and every write makes a new version, so that
 //! `backward` can tell whether a tensor that it saved is still the one it saved.
 //!
-//! Invariant: no code of a user ever runs while a lock is held, no thread takes the same lock twice, and several
-//! locks are taken in the order of [`lock_order`], so threads cannot deadlock. A device works after the lock is
-//! released; later uses of the same memory are queued behind that work, or wait for it.
+//! Invariant: no code of a user ever runs while a lock is held, but for `Trim::trim`, which must not use tensors; no
+//! thread takes the same lock twice, and several locks are taken in the order of [`lock_order`], so threads cannot
+//! deadlock. A device works after the lock is released; later uses of the same memory are queued behind that work, or
+//! wait for it.
 
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError, Weak};
 
 use bytemuck::Pod;
 use pagelock_cuda::{DeviceBuffer, DeviceView, Parts, Stream};
 use pagelock_memory::HostBuffer;
 
+use crate::capture;
 use crate::cpu::math::half::Half;
 use crate::cpu::{self, CpuView, Stored, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView};
@@ -45,6 +47,21 @@ enum Handle {
     Own { slot: Arc<Slot<OnDevice>>, is_on_host: bool, dtype: DType },
     /// To one part of a block.
     Part { block: Arc<UploadedBlock>, at: u32, dtype: DType },
+}
+
+/// A handle that does not keep the storage.
+pub(crate) struct WeakStorage {
+    slot: Weak<Slot<OnDevice>>,
+    dtype: DType,
+}
+
+impl WeakStorage {
+    /// A handle that keeps the storage, if it still exists.
+    pub(crate) fn upgraded(&self) -> Option<StorageRef> {
+        let slot = self.slot.upgrade()?;
+        let is_on_host = slot.value().device.is_cpu();
+        Some(StorageRef { handle: Handle::Own { slot, is_on_host, dtype: self.dtype } })
+    }
 }
 
 struct OnDevice {
@@ -91,6 +108,14 @@ impl StorageRef {
     pub(crate) fn handles(&self) -> Option<usize> {
         match &self.handle {
             Handle::Own { slot, .. } => Some(Arc::strong_count(slot)),
+            Handle::Part { .. } => None,
+        }
+    }
+
+    /// A handle that does not keep the storage; `None` for a part of a block.
+    pub(crate) fn downgraded(&self) -> Option<WeakStorage> {
+        match &self.handle {
+            Handle::Own { slot, dtype, .. } => Some(WeakStorage { slot: Arc::downgrade(slot), dtype: *dtype }),
             Handle::Part { .. } => None,
         }
     }
@@ -466,7 +491,9 @@ pub(crate) fn on_host(memory: HostBuffer, dtype: DType) -> Result<StorageRef> {
 
 /// A storage of bytes of a device that are values of the element type.
 pub(crate) fn on_cuda(memory: DeviceBuffer<u8>, dtype: DType, device: &Device) -> StorageRef {
-    StorageRef::new(Memory::Cuda(memory), dtype, device.clone())
+    let storage = StorageRef::new(Memory::Cuda(memory), dtype, device.clone());
+    capture::note_made(&storage);
+    storage
 }
 
 /// A new storage on a device that nobody else holds yet: the output of a kernel.

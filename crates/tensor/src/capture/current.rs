@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::kind::Int;
 use crate::random::default_generator;
 use crate::shape::Shape;
-use crate::storage::{FreshCuda, StorageRef};
+use crate::storage::{FreshCuda, StorageRef, WeakStorage};
 use crate::tensor::Tensor;
 
 thread_local! {
@@ -28,6 +28,7 @@ struct Current {
     device: CudaDevice,
     stream: Stream,
     written: Vec<StorageRef>,
+    made: Vec<WeakStorage>,
     draws: Option<Draws>,
 }
 
@@ -36,7 +37,8 @@ pub(super) struct Captured<R> {
     pub(super) recording: Result<Recording>,
     /// What the work returned, or its panic.
     pub(super) result: thread::Result<R>,
-    /// The storages that the captured work changes in place.
+    /// The storages that the captured work writes: those that it changes in place, and those that it made and that
+    /// still exist.
     pub(super) written: Vec<StorageRef>,
     pub(super) draws: Option<Draws>,
 }
@@ -116,6 +118,15 @@ pub(crate) fn note_write(storage: &StorageRef) {
     }
 }
 
+/// Notes, while this thread captures, a storage that was made on a device.
+pub(crate) fn note_made(storage: &StorageRef) {
+    if IS_CAPTURING.get() {
+        CURRENT.with_borrow_mut(|current| {
+            current.iter_mut().for_each(|current| current.made.extend(storage.downgraded()));
+        });
+    }
+}
+
 /// Calls `launch` with the address of [`Draws::shift`] while this thread captures, else with null. `position` is
 /// where the default generator was before the draw, or `None` if the numbers come from another generator.
 pub(crate) fn with_shift(
@@ -149,7 +160,8 @@ pub(super) fn capture<R>(device: &CudaDevice, work: impl FnOnce() -> R) -> Resul
     refuse("another captured step")?;
     let mut done = None;
     let recording = device.cuda().capture(|stream| {
-        CURRENT.set(Some(Current { device: device.clone(), stream: stream.clone(), written: Vec::new(), draws: None }));
+        let (device, stream) = (device.clone(), stream.clone());
+        CURRENT.set(Some(Current { device, stream, written: Vec::new(), made: Vec::new(), draws: None }));
         BEGUN.set(BEGUN.get() + 1);
         IS_CAPTURING.set(true);
         let result = catch_unwind(AssertUnwindSafe(work));
@@ -161,7 +173,12 @@ pub(super) fn capture<R>(device: &CudaDevice, work: impl FnOnce() -> R) -> Resul
     let Some((result, current)) = done else {
         return Err(recording.err().unwrap_or_else(|| unreachable!("a capture that succeeds calls `work`")));
     };
-    let (written, draws) = current.map_or((Vec::new(), None), |current| (current.written, current.draws));
+    let Some(Current { mut written, made, draws, .. }) = current else { unreachable!("it was set before the work") };
+    for storage in made.iter().filter_map(WeakStorage::upgraded) {
+        if !written.iter().any(|other| other.is(&storage)) {
+            written.push(storage);
+        }
+    }
     Ok(Captured { result, recording, written, draws })
 }
 

@@ -34,7 +34,7 @@ use pagelock_cuda::{Event, Graph, Shared, Stream};
 use pagelock_memory::ByteSize;
 
 use self::current::{Captured, Draws};
-pub(crate) use self::current::{note_write, number, outside, refuse, stream_on, with_shift};
+pub(crate) use self::current::{note_made, note_write, number, outside, refuse, stream_on, with_shift};
 pub use self::tensors::Tensors;
 use crate::cuda::CudaDevice;
 use crate::device::Device;
@@ -63,7 +63,8 @@ use crate::transfer::many::{allocate_like, upload_to};
 /// - Operations that need the host are refused during the capture: reading an element (`item`), copies to and from
 ///   the GPU. Return the tensors that you want to read. Random numbers come from the default generator, which
 ///   advances with each call.
-/// - Its results have no gradient.
+/// - Its results have no gradient. Other tensors that it makes and that outlive it, such as one in a variable of the
+///   program or the gradient of a parameter, are written by each launch, as a change in place.
 ///
 /// # Examples
 /// ```
@@ -118,7 +119,7 @@ struct Turn<I: Tensors, O: Tensors> {
 struct Replay<O: Tensors> {
     graph: Graph<Shared>,
     outputs: Outputs<O>,
-    /// The storages that the step changes in place and that the program can see.
+    /// The storages that each launch writes and that the program can see, except for results.
     written: Vec<StorageRef>,
     draws: Option<Draws>,
 }
@@ -349,8 +350,8 @@ impl<O: Tensors> Replay<O> {
 }
 
 impl<O: Tensors> Outputs<O> {
-    /// From the results of a capture and the storages that it changes in place; returns those of the latter that the
-    /// program can see.
+    /// From the results of a capture and the storages that it writes; returns those of the latter that the program can
+    /// see.
     fn new(tensors: O, mut written: Vec<StorageRef>) -> (Self, Vec<StorageRef>) {
         let mut storages: Vec<StorageRef> = Vec::new();
         tensors.visit(&mut |output| storages.push(output.storage.clone()));

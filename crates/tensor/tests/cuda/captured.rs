@@ -1,6 +1,7 @@
 //! Captured steps: on the CPU, which calls the closure each time, and on a GPU, which launches a graph.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 use pagelock_tensor::{
     CapturedStep, Conv2dOptions, Device, Error, Generator, Int, Pool2dOptions, Reduction, Result, Tensor,
@@ -129,6 +130,44 @@ fn a_change_by_a_captured_step_is_found_by_a_backward_that_saved_the_old_values(
             assert!(matches!(error, Error::StaleSaved { .. }), "on {device}: {error}");
         }
         assert_eq!(w.to_vec::<f32>().unwrap(), [16.0; 2], "on {device}");
+    }
+}
+
+#[test]
+fn launches_change_tensors_that_outlive_the_capture() {
+    for device in devices().chain([software()]).filter(|device| !device.is_cpu()) {
+        let (mut kept, mut step) = (None, CapturedStep::new(&device));
+        for _ in 0..3 {
+            let mut make = || {
+                kept = Some(Tensor::on(&device).zeros([2])?);
+                Ok::<_, Error>(())
+            };
+            step.run((), |()| make()).unwrap();
+        }
+        let kept = kept.unwrap();
+        let version = kept.version();
+        step.run((), |()| Ok::<_, Error>(())).unwrap();
+        assert!(kept.version() > version, "a backward on {device} would use the new values");
+    }
+}
+
+#[test]
+fn other_threads_use_no_tensor_of_a_step_before_it_was_computed() {
+    for device in devices().chain([software()]).filter(|device| !device.is_cpu()) {
+        let (mut step, mut read, mut kept) = (CapturedStep::new(&device), Vec::new(), None);
+        for _ in 0..3 {
+            let mut make = || {
+                let y = Tensor::on(&device).zeros([4])?;
+                read.push(thread::scope(|scope| scope.spawn(|| y.to_vec::<f32>()).join().unwrap()));
+                kept = Some(y);
+                Ok::<_, Error>(())
+            };
+            step.run((), |()| make()).unwrap();
+        }
+        let error = read.pop().unwrap().unwrap_err();
+        assert!(error.to_string().contains("is being captured"), "on {device}: {error}");
+        assert!(read.into_iter().all(|read| read.unwrap() == [0.0; 4]), "on {device}");
+        assert_eq!(kept.unwrap().to_vec::<f32>().unwrap(), [0.0; 4], "on {device}");
     }
 }
 
