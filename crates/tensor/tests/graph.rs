@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use half::bf16;
-use pagelock_tensor::autograd::{self, Backward};
+use pagelock_tensor::autograd::{self, Backward, Context, Function};
 use pagelock_tensor::{DType, Error, Reduction, Result, Tensor, enable_grad, no_grad};
 
 fn leaf(values: &[f32]) -> Tensor {
@@ -148,6 +148,41 @@ fn gradients_that_have_graphs_are_freed_without_recursion() -> Result<()> {
     holder.register_hook(move |_| Ok(Some(x.clone())))?;
     drop(holder);
     assert_eq!(Arc::strong_count(&alive), 1);
+    Ok(())
+}
+
+/// Passes numbers and gradients on, and holds a tensor.
+struct Holding(#[expect(dead_code, reason = "it is only held")] Tensor);
+
+impl Function for Holding {
+    fn forward(&self, _: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
+        inputs[0].deep_clone()
+    }
+
+    fn backward(&self, _: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        Ok(vec![Some(grad.clone())])
+    }
+}
+
+#[test]
+fn long_chains_through_gradients_hooks_and_functions_are_freed_without_recursion() -> Result<()> {
+    let mut x = leaf(&[1.0]);
+    for i in 0..200_000 {
+        x = match i % 3 {
+            0 => {
+                let next = leaf(&[1.0]);
+                next.set_grad(Some(x))?;
+                next
+            }
+            1 => {
+                let next = leaf(&[1.0]);
+                next.register_hook(move |_| Ok(Some(x.clone())))?;
+                next
+            }
+            _ => Holding(x).apply(&[&leaf(&[1.0])])?,
+        };
+    }
+    drop(x);
     Ok(())
 }
 

@@ -3,6 +3,7 @@
 //! A [`Function`] becomes one node of the graph, whatever its forward does inside: the forward runs under `no_grad`. A
 //! backward written in tensor operations can be differentiated again.
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pagelock_memory::text::type_name;
@@ -276,7 +277,7 @@ impl<F: Function> GradFn for FunctionNode<F> {
         }
     }
 
-    fn drop_rest(&mut self) {
-        self.function = None; // which may hold tensors of its own
+    fn take_rest(&mut self) -> Option<Box<dyn Any>> {
+        Some(Box::new(self.function.take()?))
     }
 }

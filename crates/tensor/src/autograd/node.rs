@@ -3,8 +3,9 @@
 //! Edges point from later to earlier nodes only, so the graph has no cycles and numbers ([`Node::seq`]) order it.
 //! Nodes are freed without recursion: a chain of a million operations does not overflow the stack.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::mem::{ManuallyDrop, take};
+use std::mem::{ManuallyDrop, replace, take};
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -85,8 +86,10 @@ pub(crate) trait GradFn: Send + Sync {
     fn release(&self) {}
     /// Moves every node that this one keeps alive into `links`.
     fn take_links(&mut self, links: &mut Vec<NodeRef>);
-    /// Drops whatever else may keep nodes alive, such as a user's function.
-    fn drop_rest(&mut self) {}
+    /// Takes out what else may keep nodes alive: a user's function.
+    fn take_rest(&mut self) -> Option<Box<dyn Any>> {
+        None
+    }
 }
 
 pub(crate) type Hook = Arc<dyn Fn(Raw) -> Result<Raw> + Send + Sync>;
@@ -252,38 +255,56 @@ impl GradFn for Leaf {
 }
 
 thread_local! {
-    /// Nodes that the outermost `Node::drop` of this thread will drop. The variable has no destructor, so that
-    /// tensors in other thread-local variables can be dropped when the thread ends; `FREED_AT_END` frees the queue
-    /// instead.
-    static DOOMED: RefCell<ManuallyDrop<Vec<NodeRef>>> = const { RefCell::new(ManuallyDrop::new(Vec::new())) };
+    /// What the outermost `Node::drop` of this thread will drop. The variable has no destructor, so that tensors in
+    /// other thread-local variables can be dropped when the thread ends; `FREED_AT_END` frees the queue instead.
+    static DOOMED: RefCell<ManuallyDrop<Doomed>> = const { RefCell::new(ManuallyDrop::new(Doomed::NOTHING)) };
     static DROPPING: Cell<bool> = const { Cell::new(false) };
     static FREED_AT_END: FreeDoomed = const { FreeDoomed };
 }
 
-/// Dropping a node would drop the nodes it points to, and so on, one stack frame each. Instead every node hands its
-/// links to a queue, which the outermost drop on this thread empties.
+struct Doomed {
+    nodes: Vec<NodeRef>,
+    others: Vec<Box<dyn Any>>, // which may hold tensors, and these nodes
+}
+
+impl Doomed {
+    const NOTHING: Doomed = Doomed { nodes: Vec::new(), others: Vec::new() };
+}
+
+/// Dropping a node would drop the nodes it points to, and so on, one stack frame each. Instead every node hands what it
+/// holds to a queue, which the outermost drop on this thread empties.
 impl<F: ?Sized + GradFn> Drop for Node<F> {
     fn drop(&mut self) {
         let state = take(self.state.get_mut().unwrap_or_else(PoisonError::into_inner));
-        drop_links(state, &mut |links| match links {
-            Some(links) => self.function.take_links(links),
-            None => self.function.drop_rest(),
+        drop_later(state, &mut |doomed| {
+            self.function.take_links(&mut doomed.nodes);
+            doomed.others.extend(self.function.take_rest());
         });
     }
 }
 
-/// Queues the links by `function(Some(queue))`. The outermost drop then frees `state`, drops the rest of the function
-/// by `function(None)`, and empties the queue.
-fn drop_links(state: State, function: &mut dyn FnMut(Option<&mut Vec<NodeRef>>)) {
-    DOOMED.with_borrow_mut(|doomed| function(Some(doomed)));
+/// Moves what a node holds into the queue, and empties that if this is the outermost drop.
+fn drop_later(state: State, take_all: &mut dyn FnMut(&mut Doomed)) {
+    DOOMED.with_borrow_mut(|doomed| {
+        take_all(doomed);
+        if state.grad.is_some() || !state.hooks.is_empty() {
+            doomed.others.push(Box::new(state)); // a gradient may have a graph, and hooks may hold tensors
+        }
+    });
     if DROPPING.replace(true) {
         return; // an outer drop empties the queue
     }
     let _end = EndOfDrop;
-    drop(state); // its gradient may have a graph, its hooks may hold tensors
-    function(None);
-    while let Some(node) = DOOMED.with_borrow_mut(|doomed| doomed.pop()) {
-        drop(node);
+    loop {
+        let (node, other) = DOOMED.with_borrow_mut(|doomed| {
+            let node = doomed.nodes.pop();
+            let other = if node.is_none() { doomed.others.pop() } else { None };
+            (node, other)
+        });
+        if node.is_none() && other.is_none() {
+            break;
+        }
+        drop((node, other)); // outside of the borrow: more may be queued
     }
 }
 
@@ -304,6 +325,6 @@ struct FreeDoomed;
 
 impl Drop for FreeDoomed {
     fn drop(&mut self) {
-        drop(DOOMED.with_borrow_mut(|doomed| take(&mut **doomed)));
+        drop(DOOMED.with_borrow_mut(|doomed| replace(&mut **doomed, Doomed::NOTHING)));
     }
 }
