@@ -74,6 +74,10 @@ pub(crate) struct BudgetTree {
 
 /// A cache that holds bytes of a budget without using them; see [`Budget::add_pool`].
 ///
+/// [`trim`](Trim::trim) is called wherever bytes are reserved and the budget is full, also in the middle of an operation
+/// that holds its tensors. So it must only free what it holds: it must not use tensors, device buffers or loaders, nor
+/// wait for a lock under which another thread uses them.
+///
 /// # Examples
 /// ```
 /// use std::sync::{Arc, Mutex};
