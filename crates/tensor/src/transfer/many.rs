@@ -205,8 +205,9 @@ fn host<'a>(locked: &'a Locked<'_>) -> &'a HostBuffer {
 /// batch, so that one copy fills them all.
 pub(crate) fn allocate_like(tensors: &[Raw], device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
     let ranges = tensors.iter().scan(0, |start: &mut usize, tensor| {
-        let range = *start..*start + tensor.shape().elements() * tensor.dtype().size();
-        *start = range.end.next_multiple_of(ALIGN);
+        // Expanded tensors can have any size, so sums saturate: no device has that much memory.
+        let range = *start..start.saturating_add(tensor.shape().elements().saturating_mul(tensor.dtype().size()));
+        *start = range.end.checked_next_multiple_of(ALIGN).unwrap_or(usize::MAX);
         Some(range)
     });
     let len_bytes = ranges.clone().last().map_or(0, |range| range.end);
