@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{DType, Device, Error, Int, Kind, Result, ScatterReduce, Tensor};
 
-use crate::common::{gpu, gpu_alone};
+use crate::common::{devices, gpu, gpu_alone};
 use crate::networks::agree;
 
 /// Whole numbers of both signs, which wrap around in products.
@@ -116,6 +116,53 @@ fn elements_with_one_index_are_combined() -> Result<()> {
                 x[0].gather(dim as isize, &index.to(&x[0].device())?)?.div_scalar(100.0)
             });
         }
+    }
+    Ok(())
+}
+
+/// An index that repeats along some dimensions is not copied there, and lines that share it are sorted once.
+#[test]
+fn an_index_that_repeats_is_as_good_as_its_copy() -> Result<()> {
+    let cases: [(&[usize], &[usize], usize, i64); 8] = [
+        (&[2, 1, 5000], &[2, 3, 5000], 2, 900),
+        (&[1, 3, 5000], &[2, 3, 5000], 2, 900),
+        (&[1, 1, 5000], &[4, 2, 5000], 2, 3),
+        (&[2, 3000, 1], &[2, 3000, 4], 1, 50),
+        (&[2, 3, 1], &[2, 3, 70], 2, 9),
+        (&[1, 1], &[4, 5], 1, 6),
+        (&[40, 1], &[40, 3], 0, 7),
+        (&[3, 1, 2, 60], &[3, 2, 2, 60], 3, 4),
+    ];
+    for device in devices() {
+        for (once, whole, dim, n) in cases {
+            let mut into = whole.to_vec();
+            into[dim] = n as usize;
+            let (x, source) = (integers(&into)?.to_float()?.to(&device)?, integers(whole)?.to_float()?.to(&device)?);
+            let repeated = places(once, n)?.to(&device)?.expand(whole)?;
+            let on = |index: &Tensor<Int>| -> Result<Vec<Tensor>> {
+                let (x, source) = (x.clone().set_requires_grad(true), source.clone().set_requires_grad(true));
+                let at = dim as isize;
+                let picked = x.gather(at, index)?;
+                picked.mul(&source)?.sum(..)?.backward()?;
+                let mut made = vec![picked.detach(), x.grad().unwrap()];
+                x.scatter_add(at, index, &source)?.mul(&x)?.sum(..)?.backward()?;
+                made.extend([
+                    x.grad().unwrap(),
+                    source.grad().unwrap(),
+                    x.detach().scatter(at, index, &source.detach())?,
+                ]);
+                for how in [ScatterReduce::Amax, ScatterReduce::Mean] {
+                    made.push(x.detach().scatter_reduce(at, index, &source.detach(), how, true)?);
+                }
+                Ok(made)
+            };
+            for (i, (one, other)) in on(&repeated)?.iter().zip(&on(&repeated.contiguous()?)?).enumerate() {
+                same(&one.to(&Device::Cpu)?, other, &format!("{once:?} to {whole:?}, number {i} on {device}"))?;
+            }
+        }
+        let x = integers(&[4, 3])?.to(&device)?;
+        let zero = Tensor::full([1], 2)?.to(&device)?.expand([5])?;
+        same(&x.index_select(0, &zero.contiguous()?)?.to(&Device::Cpu)?, &x.index_select(0, &zero)?, "index_select")?;
     }
     Ok(())
 }

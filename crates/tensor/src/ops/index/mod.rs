@@ -199,24 +199,30 @@ pub(crate) fn scatter_add(source: &Tensor, dim: usize, index: Raw, into: Shape) 
     Picks { way: Way::Elements, dim, index, shapes, is_once: false }.add(source.raw()).map(Raw::typed)
 }
 
-/// The index, contiguous. If a derivative will need it, it is copied to a storage that in-place operations cannot
+/// The index, [`without_gaps`]. If a derivative will need it, it is copied to a storage that in-place operations cannot
 /// change.
 pub(super) fn own_index(op: &'static str, inputs: [&Raw; 2], index: &Raw) -> Result<Raw> {
-    let is_kept = is_grad_enabled() && inputs.iter().any(|input| input.node.is_some());
-    match index.dtype() {
-        DType::I64 if is_kept => common_device(op, &[inputs[0], index]).and_then(|_| index.deep_copy(op)),
-        _ => plain_index(op, inputs[0], index),
-    }
+    common_device(op, &[inputs[0], index])?;
+    without_gaps(op, index, is_grad_enabled() && inputs.iter().any(|input| input.node.is_some()))
 }
 
-/// The index, contiguous, possibly in its own storage: a derivative saves the version of that storage with it.
+/// The index, [`without_gaps`], possibly in its own storage: a derivative saves the version of that storage with it.
 fn plain_index(op: &'static str, x: &Raw, index: &Raw) -> Result<Raw> {
     common_device(op, &[x, index])?;
-    match index.dtype() {
-        DType::I64 if index.is_contiguous() => Ok(index.without_node()),
-        DType::I64 => index.deep_copy(op),
-        _ => index.converted(DType::I64),
-    }
+    without_gaps(op, index, false)
+}
+
+/// The index as `i64`, contiguous but for dimensions along which it repeats: these are not copied. It is in a storage of
+/// its own if it `is_copied`.
+fn without_gaps(op: &'static str, index: &Raw, is_copied: bool) -> Result<Raw> {
+    let repeats = |&dim: &usize| index.layout.strides()[dim] == 0 && index.shape()[dim] > 1;
+    let once = (0..index.rank()).filter(repeats).try_fold(index.clone(), |x, dim| x.narrow(dim as isize, 0, 1))?;
+    let once = match once.dtype() {
+        DType::I64 if once.is_contiguous() && !is_copied => once.without_node(),
+        DType::I64 => once.deep_copy(op)?,
+        _ => once.converted(DType::I64)?,
+    };
+    once.expand(*index.shape())
 }
 
 /// Checks that an index with an element for each element has the rank of `x`, and is no larger except along `dim`.
@@ -266,7 +272,7 @@ impl Picks {
             return Err(Error::wrong_shape("index_select", "the index", index.shape(), expected));
         }
         let shapes = [*x, x.with(dim, index.shape()[0])];
-        Ok(Picks { way: Way::Entries, dim, index, shapes, is_once: false })
+        Ok(Picks { way: Way::Entries, dim, index: index.gap_free()?, shapes, is_once: false })
     }
 
     fn of_elements(x: &Shape, dim: usize, index: Raw) -> Result<Picks> {

@@ -11,14 +11,16 @@ struct Lines {
     u64 y_len, x_len, step[3]; // along the indexed dimension
 };
 
-// Where a line begins in y, in the index and in x.
-struct Offsets { u64 y, index, x; };
+// Where a line begins in y, in the index and in x; and the number of its line of the index, which other lines can share.
+struct Offsets { u64 y, index, x, index_line; };
 INLINE Offsets offsets_of_line(const Lines& g, u64 line) {
-    Offsets at = {0, 0, 0};
+    Offsets at = {0, 0, 0, 0};
+    u64 index_lines = 1;
     for (u64 dim = 0; dim < g.rank; dim++) {
         u64 i = line % g.size[dim];
         line /= g.size[dim];
         at.y += i * g.stride[dim][0], at.index += i * g.stride[dim][1], at.x += i * g.stride[dim][2];
+        if (g.stride[dim][1] != 0) at.index_line += i * index_lines, index_lines *= g.size[dim];
     }
     return at;
 }

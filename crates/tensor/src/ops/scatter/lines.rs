@@ -58,6 +58,18 @@ impl Lines {
         self.x_len < u32::MAX.into() && dims.all(|(size, [_, index, _])| *size == 1 || *index == 0)
     }
 
+    /// The lines of the index: those that share one count once.
+    pub(super) fn of_index(&self) -> Lines {
+        let mut distinct = Lines { lines: 1, rank: 0, ..*self };
+        for dim in (0..self.rank as usize).filter(|&dim| self.stride[dim][1] != 0) {
+            let rank = distinct.rank as usize;
+            (distinct.size[rank], distinct.stride[rank]) = (self.size[dim], self.stride[dim]);
+            distinct.lines *= self.size[dim];
+            distinct.rank += 1;
+        }
+        distinct
+    }
+
     /// The first line alone, for an index that all lines share.
     pub(super) fn first(&self) -> Lines {
         Lines { lines: 1, rank: 0, ..*self }

@@ -1,6 +1,7 @@
 // Elements combined by their indices, for few and long lines. Once indices are sorted, equal ones are neighbors.
 //
-// keys_of_index       keys[line, j] = index[…, j, …], or y_len where there is no such element
+// keys_of_index       keys[line, j] = index[…, j, …], or y_len where there is no such element; `g` has the lines of the
+//                     index only once
 // combine_sum, …      combines y[…, key, …] with all x that have this key, in the order of x up to PIECE of them
 // join_sum, …         the same for the keys that combine_… leaves in parts
 
@@ -30,11 +31,11 @@ template <bool LARGER> INLINE u64 search(const u32* keys, u32 key, u64 low, u64 
     return low;
 }
 
-// A line of y, of x, and of the sorted keys and places.
+// A line of y, of x, and of the sorted keys and places, which lines with the same index share.
 struct Line { O* y; const T* x; const u32 *keys, *places; };
 INLINE Line line_at(O* y, const T* x, const u32* keys, const u32* places, u64 line, const Lines& g) {
     Offsets at = offsets_of_line(g, line);
-    return {y + at.y, x + at.x, keys + line * g.x_len, places + line * g.x_len};
+    return {y + at.y, x + at.x, keys + at.index_line * g.x_len, places + at.index_line * g.x_len};
 }
 INLINE R element_at(const Line& line, u64 i, const Lines& g) { return real(line.x[line.places[i] * g.step[2]]); }
 
@@ -70,7 +71,8 @@ template <typename Combination> INLINE void combine(
     u64 id = wide_thread_number(), number = id / g.x_len, pieces = (g.x_len + PIECE - 1) / PIECE;
     bool is_inside = id < g.lines * g.x_len;
     Line line = line_at(y, x, keys, places, is_inside ? number : 0, g);
-    Part part = part_at(line.keys, is_inside ? id % g.x_len : 0, is_inside ? keys[id] : u32(g.y_len), g);
+    u64 place = is_inside ? id % g.x_len : 0;
+    Part part = part_at(line.keys, place, is_inside ? line.keys[place] : u32(g.y_len), g);
     u64 n = part.end - part.begin;
     if (n > 0 && n <= FEW) {
         O* there = line.y + part.key * g.step[0];

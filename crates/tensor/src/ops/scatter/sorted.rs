@@ -31,26 +31,30 @@ pub(super) fn combine(call: &Call<'_>, combination: Combination, lines: Lines, m
         Combination::Amin => ["combine_amin", "join_amin"],
         Combination::Last => unreachable!("the last element is not combined"),
     };
-    let (launch, types) = (call.of_elements(&lines)?.0, [source.dtype(); 2]);
+    let types = [source.dtype(); 2];
     let allocate =
         |len: usize, size: usize| device.stream().allocate::<u8>(len * size).map_err(|source| Error::cuda(op, source));
-    let mut keys = allocate(lines.elements(), size_of::<u32>())?;
-    let of_lines = || Argument::Value(bytemuck::bytes_of(&lines));
+    let of_index = lines.of_index();
+    let mut keys = allocate(of_index.elements(), size_of::<u32>())?;
     device.with_fault(call.indexed(&out), |[fault, site]| {
-        let arguments = [Argument::Write(keys.view_mut()), index.view.argument(), fault, site, of_lines()];
+        let lines = Argument::Value(bytemuck::bytes_of(&of_index));
+        let arguments = [Argument::Write(keys.view_mut()), index.view.argument(), fault, site, lines];
+        let launch = call.of_elements(&of_index)?.0;
         // SAFETY: the kernel takes these arguments; lines and steps lead to elements of the index, and there is a key
         // for each of these.
         unsafe { CODE.launch(device, op, (types, "keys_of_index"), launch, &arguments) }
     })?;
-    let [n_lines, n] = [lines.lines, lines.x_len].mapped(|size| size as usize);
+    let [n_lines, n_sorted, n] = [lines.lines, of_index.lines, lines.x_len].mapped(|size| size as usize);
     // Elements that are not written have the key `y_len`.
-    let sorted = sort(device, op, Keys::up_to(lines.y_len, keys, [n_lines, n]))?;
+    let sorted = sort(device, op, Keys::up_to(lines.y_len, keys, [n_sorted, n]))?;
+    let of_lines = || Argument::Value(bytemuck::bytes_of(&lines));
     let (pieces, size) = (n_lines * n.div_ceil(PIECE), source.dtype().computing().size());
     let (mut begun, mut going_on) = (allocate(pieces, size)?, allocate(pieces, size)?);
     let [keys, places] = [&sorted.keys, &sorted.places].mapped(|buffer| Argument::Read(buffer.view()));
     let [begun_, going_on_] = [&mut begun, &mut going_on].mapped(|buffer| Argument::Write(buffer.view_mut()));
     let arguments = [out.argument(), begun_, going_on_, source.argument(), keys, places, of_lines()];
-    // SAFETY: the kernels take these arguments. Keys below `y_len` are elements of a line of `out`, each written by
+    let launch = call.of_elements(&lines)?.0;
+    // SAFETY: the kernels take these arguments; the lines lead to those of the sorted index. Keys below `y_len` are elements of a line of `out`, each written by
     // one thread or warp; places are elements of a line of the source. There are two numbers for each piece.
     unsafe { CODE.launch(device, op, (types, combine), launch, &arguments) }?;
     if n <= PIECE {
