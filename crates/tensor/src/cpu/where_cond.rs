@@ -1,5 +1,7 @@
 //! Chooses between elements of any type by truth values.
 
+use std::hint::select_unpredictable;
+
 use bytemuck::{NoUninit, Zeroable};
 
 use super::{CHUNK, PIECE, Value, simd};
@@ -37,7 +39,7 @@ fn where_cond_piece<B: Value>(condition: &[u8], yes: &[B], no: &[B], out: &mut [
         #[inline(always)]
         || {
             for (((out, &condition), &yes), &no) in zip(zip(zip(&mut out[..], condition), yes), no) {
-                *out = if condition != 0 { yes } else { no };
+                *out = select_unpredictable(condition != 0, yes, no); // without it, this compiles to branches
             }
         },
     );
