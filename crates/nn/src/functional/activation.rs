@@ -47,7 +47,7 @@ pub fn silu(x: &Tensor) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn leaky_relu(x: &Tensor, negative_slope: f64) -> Result<Tensor> {
-    computed(x, |x| x.where_cond(&x.gt_scalar(0.0)?, &x.mul_scalar(negative_slope)?))
+    x.leaky_relu(negative_slope)
 }
 
 /// x above 0, and x times a slope elsewhere. While `training`, `generator` draws a slope between `lower` and `upper`
@@ -74,7 +74,7 @@ pub fn rrelu(x: &Tensor, lower: f64, upper: f64, training: bool, generator: &Gen
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn elu(x: &Tensor, alpha: f64) -> Result<Tensor> {
-    computed(x, |x| exponential_below_zero(x, alpha, 1.0))
+    x.elu(alpha, 1.0, 1.0)
 }
 
 /// x above 0, `alpha · (e^(x / alpha) − 1)` elsewhere.
@@ -85,7 +85,7 @@ pub fn celu(x: &Tensor, alpha: f64) -> Result<Tensor> {
     if alpha == 0.0 {
         return Err(wrong_argument("celu", "alpha", alpha, "nonzero"));
     }
-    computed(x, |x| exponential_below_zero(x, alpha, 1.0 / alpha))
+    x.elu(alpha, 1.0, 1.0 / alpha)
 }
 
 /// [`elu`] with the constants that keep mean 0 and variance 1 from layer to layer (Klambauer et al., 2017,
@@ -94,19 +94,12 @@ pub fn celu(x: &Tensor, alpha: f64) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn selu(x: &Tensor) -> Result<Tensor> {
-    computed(x, |x| exponential_below_zero(x, SELU_ALPHA, 1.0)?.mul_scalar(SELU_SCALE))
+    x.elu(SELU_ALPHA, SELU_SCALE, 1.0)
 }
 
 /// The constants of the SELU paper, in `f64` precision.
 pub(crate) const SELU_ALPHA: f64 = 1.673_263_242_354_377_2;
 pub(crate) const SELU_SCALE: f64 = 1.050_700_987_355_480_5;
-
-/// x above 0, `alpha · (e^(rate · x) − 1)` elsewhere.
-fn exponential_below_zero(x: &Tensor, alpha: f64, rate: f64) -> Result<Tensor> {
-    let is_positive = x.gt_scalar(0.0)?;
-    let bounded = constant(x, 0.0)?.where_cond(&is_positive, x)?; // keeps the side that is not chosen finite
-    x.where_cond(&is_positive, &bounded.mul_scalar(rate)?.expm1()?.mul_scalar(alpha)?)
-}
 
 /// log(1 + e^(beta · x)) / beta, and x where `beta · x` is above `threshold`.
 ///
@@ -127,8 +120,7 @@ pub fn hardtanh(x: &Tensor, min: f64, max: f64) -> Result<Tensor> {
     if min > max {
         return Err(wrong_argument("hardtanh", "min", min, &format!("at most max, which is {max}")));
     }
-    let (lowest, highest) = (constant(x, min)?, constant(x, max)?);
-    lowest.where_cond(&x.le(&lowest)?, &highest.where_cond(&x.ge(&highest)?, x)?)
+    x.clamp(min, max)
 }
 
 /// x clamped to `0..=6`.

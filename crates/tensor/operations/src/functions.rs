@@ -48,6 +48,7 @@ fn exponentials() -> Vec<Operation> {
     let softplus = |beta: f64, threshold: f64| json!({ "beta": beta, "threshold": threshold });
     let bends = [softplus(1.0, 20.0), softplus(2.0, 1.0)];
     let all_bends = bends.clone();
+    let elu = |alpha: f64, scale: f64, input_scale: f64| json!({ "alpha": alpha, "scale": scale, "input_scale": input_scale });
     vec![
         function("log1p", "torch.log1p(x)", run! { floats |c| c.x().log1p() }, above).autocast(Autocast::F32),
         function("expm1", "torch.expm1(x)", run! { floats |c| c.x().expm1() }, any).autocast(Autocast::F32),
@@ -61,6 +62,19 @@ fn exponentials() -> Vec<Operation> {
             .autocast(Autocast::F32)
             .exact(),
         function("gelu", "F.gelu(x)", run! { floats |c| c.x().gelu() }, any).special(near),
+        function("leaky_relu", "F.leaky_relu(x, s)", run! { floats |c| c.x().leaky_relu(c.float("s")) }, any)
+            .samples(special::with(single(any), &[json!({ "s": 0.01 }), json!({ "s": -0.5 })]))
+            .special(|dtype| special::with(special::numbers(dtype), &[json!({ "s": 0.01 })]))
+            .large(|n| vec![sample([signed([n])]).args(json!({ "s": 0.01 }))]),
+        function(
+            "elu",
+            "torch.ops.aten.elu(x, alpha, scale, input_scale)",
+            run! { floats |c| c.x().elu(c.float("alpha"), c.float("scale"), c.float("input_scale")) },
+            any,
+        )
+        .samples(special::with(single(any), &[elu(1.0, 1.0, 1.0), elu(1.5, 1.25, 0.5)]))
+        .special(move |dtype| special::with(special::numbers(dtype), &[elu(1.0, 1.0, 1.0)]))
+        .large(move |n| vec![sample([signed([n])]).args(elu(1.0, 1.0, 1.0))]),
         function("log_sigmoid", "F.logsigmoid(x)", run! { floats |c| c.x().log_sigmoid() }, any),
         function(
             "softplus",

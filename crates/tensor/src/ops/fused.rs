@@ -126,6 +126,8 @@ macro_rules! mixed {
     };
 }
 
+pub(super) use mixed;
+
 // Computed from the nearer end, so that a weight of 1 gives `other` exactly, as in PyTorch.
 struct Lerp(Scalar);
 mixed! { Lerp[2]: "lerp", [x, y], |op| [weight = op.0, rest = Scalar::Float(1.0 - op.0.to_f64())],

@@ -48,6 +48,7 @@ mod rearrange;
 mod reciprocal;
 mod recurrent;
 mod reduce;
+mod relu_variants;
 mod scan;
 mod scatter;
 mod searchsorted;
