@@ -73,10 +73,10 @@ loss! {
     |_loss, input, target| difference("L1Loss", input, target)?.abs()
 }
 
-/// The squares of magnitudes up to `bound`, and its square beyond: the gradient is finite for infinite magnitudes too.
-fn near_square(magnitude: &Tensor, bound: f64) -> Result<Tensor> {
+/// `d² / 2` for magnitudes |d| up to `bound`, else `bound · (|d| − bound / 2)`.
+fn huber(magnitude: &Tensor, bound: f64) -> Result<Tensor> {
     let near = magnitude.clamp_max(bound)?;
-    near.mul(&near)
+    near.mul(&magnitude.sub(&near.mul_scalar(0.5)?)?)
 }
 
 loss! {
@@ -109,8 +109,7 @@ loss! {
             if beta == 0.0 {
                 return Ok(magnitude);
             }
-            let squared = near_square(&magnitude, beta)?.mul_scalar(0.5 / beta)?;
-            squared.where_cond(&magnitude.lt_scalar(beta)?, &magnitude.add_scalar(-0.5 * beta)?)
+            huber(&magnitude, beta)?.div_scalar(beta)
         })
     }
 }
@@ -141,10 +140,7 @@ loss! {
             return Err(wrong_argument("HuberLoss", "delta", delta, "above 0"));
         }
         computed(&difference, |difference| {
-            let magnitude = difference.abs()?;
-            let squared = near_square(&magnitude, delta)?.mul_scalar(0.5)?;
-            let linear = magnitude.add_scalar(-0.5 * delta)?.mul_scalar(delta)?;
-            squared.where_cond(&magnitude.lt_scalar(delta)?, &linear)
+            huber(&difference.abs()?, delta)
         })
     }
 }
