@@ -260,7 +260,6 @@ macro_rules! operators {
         operators! { $operator $method; &$wrapper, Result<Tensor>, |left, right| $operator::$method(&**left, &right?) }
         operators! { $operator $method; &$wrapper, &Parameter, |left, right| $operator::$method(&**left, &**right) }
         operators! { $operator $method; &$wrapper, &Buffer, |left, right| $operator::$method(&**left, &**right) }
-        operators! { $operator $method; &$wrapper, f32, |left, right| $operator::$method(&**left, right) }
         operators! { $operator $method; &$wrapper, f64, |left, right| $operator::$method(&**left, right) }
         operators! { $operator $method; &$wrapper, i32, |left, right| $operator::$method(&**left, right) }
     )+};
