@@ -268,7 +268,7 @@ fn layers_refuse_what_does_not_fit_with_the_numbers() {
     let linear = Linear::new(784, 10).unwrap().forward(&Tensor::zeros([64, 28]).unwrap()).err().unwrap();
     assert_eq!(
         linear.to_string(),
-        "matmul: inner sizes differ: left is [64, 28], right is [784, 10]; transpose or reshape one side"
+        "linear: the input is [64, 28], but its last size must be 784, that of the weight [10, 784]; flatten or reshape it"
     );
     let grouped = Conv2d::grouped(3, 4, 3, 2).unwrap_err();
     assert_eq!(grouped.to_string(), "Conv2d: groups is 2, but it must be a divisor of 3 input and 4 output channels");

@@ -33,6 +33,12 @@ impl Tensor {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+        if let ([.., features], &[_, expected]) = (self.dims(), weight.dims())
+            && *features != expected
+        {
+            let fix = format!("its last size must be {expected}, that of the weight {}; flatten or reshape it", weight.shape());
+            return Err(Error::wrong_shape("linear", "the input", self.shape(), fix));
+        }
         let [x, weight] = [prepared(Self::LINEAR, self)?, prepared(Self::LINEAR, weight)?];
         let Some(bias) = bias else { return x.matmul(&weight.t()?) };
         x.with_bias(&weight, &prepared(Self::LINEAR, bias)?)
