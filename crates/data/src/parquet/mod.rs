@@ -355,5 +355,9 @@ fn n_rows_of(group: &RowGroupMetaData) -> Option<usize> {
 }
 
 fn damaged(path: &Path, problem: &str) -> Error {
+    if let Some((_, codec)) = problem.split_once("Disabled feature at compile time: ") {
+        let fix = "write the file again with the compression `snappy` or `none`";
+        return Error::content(path, format!("it is compressed with {codec}, which is not supported; {fix}"));
+    }
     Error::content(path, format!("it is not a complete Parquet file: {problem}; get it again"))
 }
