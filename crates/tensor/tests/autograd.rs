@@ -319,3 +319,18 @@ fn a_product_saves_only_what_a_gradient_needs() {
     no_grad(|| constant.fill_(0.0)).unwrap();
     assert!(matches!(product.sum(..).unwrap().backward(), Err(Error::StaleSaved { .. })));
 }
+
+#[test]
+fn views_that_change_nothing_have_their_own_gradients() -> Result {
+    let views: [fn(&Tensor) -> Result<Tensor>; 5] =
+        [|x| x.expand([3]), |x| x.squeeze(0), Tensor::t, |x| x.reshape([3]), |x| x.transpose(0, 0)];
+    for (i, view) in views.into_iter().enumerate() {
+        let x = leaf(&[1.0, 2.0, 3.0]);
+        let y = view(&x)?;
+        y.retain_grad();
+        (y.sum(..)? + (&x * 2.0)?.sum(..)?)?.backward()?;
+        assert_eq!(y.grad().unwrap().to_vec::<f32>()?, [1.0; 3], "view {i}");
+        assert_eq!(x.grad().unwrap().to_vec::<f32>()?, [3.0; 3], "view {i}");
+    }
+    Ok(())
+}

@@ -254,7 +254,7 @@ impl Raw {
     /// [`Tensor::t`].
     pub(crate) fn t(&self) -> Result<Raw> {
         match self.rank() {
-            0 | 1 => Ok(self.clone()),
+            0 | 1 => self.alias(),
             2 => self.transpose(0, 1),
             _ => Err(Error::wrong_shape(
                 "t",
@@ -311,7 +311,7 @@ impl Raw {
     /// [`Tensor::squeeze`].
     pub(crate) fn squeeze(&self, dim: isize) -> Result<Raw> {
         let dim = self.shape().dim("squeeze", dim)?;
-        if self.shape()[dim] == 1 { view_raw(Squeeze { dim }, self) } else { Ok(self.clone()) }
+        if self.shape()[dim] == 1 { view_raw(Squeeze { dim }, self) } else { self.alias() }
     }
 
     /// [`Tensor::unsqueeze`].
@@ -327,7 +327,12 @@ impl Raw {
 
     /// [`Tensor::expand`].
     pub(crate) fn expand(&self, shape: Shape) -> Result<Raw> {
-        if shape == *self.shape() { Ok(self.clone()) } else { view_raw(Expand(shape), self) }
+        view_raw(Expand(shape), self)
+    }
+
+    /// All elements as they are. Has its own node, as every view, so hooks of the result are not hooks of this tensor.
+    fn alias(&self) -> Result<Raw> {
+        self.expand(*self.shape())
     }
 
     /// [`Tensor::contiguous`].
