@@ -279,3 +279,12 @@ fn nan_in_a_sorted_sequence_is_behind_all_numbers() -> Result<()> {
     assert_eq!(sorted.searchsorted(&Tensor::new([2.0, nan])?, false)?.to_vec::<i64>()?, [3, 7]);
     Ok(())
 }
+
+#[test]
+fn an_average_of_a_large_image_is_as_precise_as_its_mean() -> Result<()> {
+    let image = Tensor::full([1, 2048, 2048], 0.1_f32)?;
+    let average = image.adaptive_avg_pool2d([1, 1])?.item::<f32>()?;
+    assert!((average - 0.1).abs() < 1e-7, "{average}");
+    assert_eq!(average, image.mean(..)?.item::<f32>()?);
+    Ok(())
+}

@@ -13,7 +13,7 @@ use axis::{Axis, for_each_stepped};
 use bytemuck::Pod;
 use pagelock_memory::Result;
 
-use crate::cpu::{Stored, StoredMut};
+use crate::cpu::{self, CpuView, Stored, StoredMut};
 use crate::element::Real;
 use crate::inlined::{Array, Slice, zip};
 use crate::lanes;
@@ -91,7 +91,7 @@ pub(crate) fn place_largest<B: Pod + Send + Sync>(
 /// The average of each window; padding counts as zeros.
 pub(crate) fn avg<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
     debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
-    pool(d.axes(), Mean { area: Some(d.area()) }, x, out)
+    average(d.planes, d.axes(), Some(d.area()), x, out)
 }
 
 /// The derivative of [`avg`] by its input.
@@ -108,7 +108,23 @@ pub(crate) fn adaptive_avg<R: Real>(
     out: StoredMut<'_, R>,
 ) -> Result<()> {
     debug_assert_eq!(out.len(), planes * to[0] * to[1]);
-    pool(adaptive_axes(from, to), Mean { area: None }, x, out)
+    average(planes, adaptive_axes(from, to), None, x, out)
+}
+
+/// The averages of windows: a whole plane is averaged as `mean` does, which adds many pixels precisely.
+fn average<R: Real>(
+    planes: usize,
+    axes: [Axis; 2],
+    area: Option<usize>,
+    x: Stored<'_, R>,
+    out: StoredMut<'_, R>,
+) -> Result<()> {
+    if let Some(pixels) = whole_plane(axes) {
+        let planes = CpuView { data: x, shape: &[planes, pixels], strides: &[pixels, 1] };
+        cpu::mean(planes, 0b10, area.unwrap_or(pixels) as f64, out);
+        return Ok(());
+    }
+    pool(axes, Mean { area }, x, out)
 }
 
 /// The derivative of [`adaptive_avg`] by its input.
@@ -169,13 +185,15 @@ impl Combine for Mean {
     }
 }
 
+/// The pixels of a plane that is a single window.
+fn whole_plane(axes: [Axis; 2]) -> Option<usize> {
+    let is_whole = axes.iter().all(|axis| axis.out_size() == 1 && axis.window(0) == (0..axis.in_size()));
+    is_whole.then(|| axes[0].in_size() * axes[1].in_size())
+}
+
 /// A plane that is a single window becomes one line, which takes fewer steps. Other windows stay as they are.
 fn merged(axes: [Axis; 2]) -> [Axis; 2] {
-    if axes.iter().all(|axis| axis.out_size() == 1 && axis.window(0) == (0..axis.in_size())) {
-        let in_size = axes[0].in_size() * axes[1].in_size();
-        return [1, in_size].mapped(|in_size| Axis::Adaptive { in_size, out_size: 1 });
-    }
-    axes
+    whole_plane(axes).map_or(axes, |pixels| [1, pixels].mapped(|in_size| Axis::Adaptive { in_size, out_size: 1 }))
 }
 
 /// The number of planes per task.
