@@ -281,6 +281,22 @@ fn nan_in_a_sorted_sequence_is_behind_all_numbers() -> Result<()> {
 }
 
 #[test]
+fn replaced_parts_take_the_precision_of_the_tensor() -> Result<()> {
+    let (x, part) = (Tensor::zeros([2, 2])?, Tensor::of(DType::F64).new([0.1, 0.2])?.set_requires_grad(true));
+    let all = [
+        x.select_scatter(&part, 0, 1)?,
+        x.slice_scatter(&part.unsqueeze(0)?, 0, 1.., 1)?,
+        x.diagonal_scatter(&part, 0, 0, 1)?,
+    ];
+    for replaced in all {
+        assert_eq!(replaced.dtype(), DType::F32);
+        replaced.sum(..)?.backward()?;
+    }
+    assert_eq!(floats(&part.grad().unwrap())?, [3.0; 2]);
+    Ok(())
+}
+
+#[test]
 fn an_average_of_a_large_image_is_as_precise_as_its_mean() -> Result<()> {
     let image = Tensor::full([1, 2048, 2048], 0.1_f32)?;
     let average = image.adaptive_avg_pool2d([1, 1])?.item::<f32>()?;

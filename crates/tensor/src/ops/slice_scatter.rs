@@ -2,7 +2,7 @@
 //! index.
 
 use super::diagonals::Diagonal;
-use super::index::{own_index, same_dtype};
+use super::index::own_index;
 use super::number_like;
 use super::scatter::{self, ScatterReduce};
 use super::slice_range::SliceRange;
@@ -16,13 +16,13 @@ use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::kind::{Int, Kind, Number, Numeric};
 use crate::layout::Layout;
-use crate::op::{Derivative, View, apply_view, on_cpu, on_cuda, widest};
+use crate::op::{Derivative, View, apply_view, on_cpu, on_cuda};
 use crate::shape::Shape;
 use crate::sizes::Integer;
 use crate::tensor::{Raw, Tensor, by_bits};
 
 impl<K: Kind> Tensor<K> {
-    /// A copy with `source` in place of the entry that [`select`](Tensor::select) gives.
+    /// A copy with `source`, in the precision of this tensor, in place of the entry that [`select`](Tensor::select) gives.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -104,14 +104,14 @@ fn diagonal_scatter(x: &Raw, source: &Raw, (offset, dim1, dim2): (isize, isize, 
     let op = "diagonal_scatter";
     check_like(op, x.diagonal(offset, dim1, dim2)?.shape(), source.shape())?;
     let dims = [x.shape().dim(op, dim1)?, x.shape().dim(op, dim2)?];
-    let dtype = widest(op, &[x, source])?;
-    written_over(op, Diagonal { offset, dims }, &x.converted(dtype)?, &source.converted(dtype)?)
+    written_over(op, Diagonal { offset, dims }, x, source)
 }
 
-/// `x` with the source in place of the elements that a view shows; the view and the source have the same shape.
+/// `x` with the source, in the precision of `x`, in place of the elements that a view shows. The view and the source
+/// have the same shape.
 pub(super) fn written_over<V: View + Copy>(op: &'static str, view: V, x: &Raw, source: &Raw) -> Result<Raw> {
     common_device(op, &[x, source])?;
-    same_dtype(op, x, source)?;
+    let source = &source.converted(x.dtype())?;
     let window = view.layout(&Layout::contiguous(*x.shape()))?;
     let (inputs, shape_and_dtype) = ([Some(x), Some(source)], (*x.shape(), x.dtype()));
     let out = match x.storage.device() {
