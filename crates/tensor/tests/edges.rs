@@ -1,6 +1,8 @@
 //! Arguments at the edge of what operations accept: nothing to compute, two precisions, the least integers, results that
 //! could share the elements of their inputs.
 
+use std::f64::consts::PI;
+
 use pagelock_tensor::{DType, Float, PadMode, Result, ScatterReduce, Steps, Tensor, TensorMap, no_grad};
 
 fn floats(x: &Tensor) -> Result<Vec<f64>> {
@@ -277,6 +279,24 @@ fn nan_in_a_sorted_sequence_is_behind_all_numbers() -> Result<()> {
     assert_eq!(Tensor::new([0.0])?.isin(&Tensor::new([nan, nan, nan, 0.0])?)?.to_vec::<bool>()?, [true]);
     let sorted = Tensor::new([-2.0, -1.0, 1.0, 2.0, nan, nan, nan])?;
     assert_eq!(sorted.searchsorted(&Tensor::new([2.0, nan])?, false)?.to_vec::<i64>()?, [3, 7]);
+    Ok(())
+}
+
+/// The numbers are those of PyTorch 2.15, except for the last, which PyTorch takes minutes for.
+#[test]
+fn derivatives_of_digamma_are_finite_between_negative_integers() -> Result<()> {
+    let x = Tensor::of(DType::F64).new([-0.5, -2.25, -10.3, -1e10 - 0.5])?.set_requires_grad(true);
+    let second = [-0.82879664423432, 123.89694977406015, 68.82898861103696];
+    let third = [193.40909103400242, 1558.4550231887147, 769.0193334243988, 2.0 * PI.powi(4)];
+    for (n, expected) in [(2, &second[..]), (3, &third)] {
+        for (found, expected) in floats(&x.polygamma(n)?)?.into_iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-11 * expected.abs(), "{n}: {found}, not {expected}");
+        }
+    }
+    x.polygamma(1)?.sum(..)?.backward()?;
+    assert!(floats(&x.grad().unwrap())?.into_iter().all(f64::is_finite));
+    let integers = floats(&Tensor::new([-3.0, f32::NEG_INFINITY, 0.0])?.polygamma(2)?)?;
+    assert_eq!(integers, [f64::NEG_INFINITY; 3]);
     Ok(())
 }
 

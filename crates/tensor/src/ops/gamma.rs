@@ -35,7 +35,7 @@ impl Tensor {
         self.polygamma(0)
     }
 
-    /// The `n`th derivative of [`digamma`](Tensor::digamma); for 0, `digamma` itself. For `n` above 1, NaN below 0.
+    /// The `n`th derivative of [`digamma`](Tensor::digamma); for 0, `digamma` itself.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -107,12 +107,16 @@ impl Op<1> for Polygamma {
     return sign * (y + (1 + 1 / (2 * x) + z * (1. / 6 - z * (1. / 30 - z * (1. / 42)))) / x); } \
     const f64 of[] = {12., -720., 30240., -1209600., 47900160., -1.8924375803183791606e9, 7.47242496e10, -2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15, 1.8152105401943546773e17, -7.1661652561756670113e18}; \
     f64 s = n + 1, factor = (n % 2 ? 1 : -1) * tgamma(s); \
-    if (x <= 0) return x == floor(x) ? factor * f64(INFINITY) : f64(INFINITY) - f64(INFINITY); \
+    auto zeta = [=](f64 x) -> f64 { \
     f64 sum = pow(x, -s), a = x, b = 0; \
-    for (int i = 0; i < 9 || a <= 9; i++) { a += 1; b = pow(a, -s); sum += b; if (b < 1.11022302462515654042e-16 * sum) return factor * sum; } \
+    for (int i = 0; i < 9 || a <= 9; i++) { a += 1; b = pow(a, -s); sum += b; if (b < 1.11022302462515654042e-16 * sum) return sum; } \
     f64 w = a; sum += b * w / (s - 1) - 0.5 * b; a = 1; f64 k = 0; \
     for (int i = 0; i < 12; i++) { a *= s + k; b /= w; f64 t = a * b / of[i]; sum += t; if (fabs(t / sum) < 1.11022302462515654042e-16) break; k += 1; a *= s + k; b /= w; k += 1; } \
-    return factor * sum; \
+    return sum; }; \
+    if (!(x <= 0)) return factor * zeta(x); \
+    if (x == floor(x)) return factor * f64(INFINITY); \
+    f64 f = ceil(x) - x; \
+    return factor * ((n % 2 ? 1 : -1) * (zeta(f) - zeta(1 - x)) + zeta(1 - f)); \
     }(f64(x), int(order)))" }
 }
 
@@ -259,7 +263,7 @@ fn trigamma_below(x: f64) -> f64 {
 }
 
 /// The Hurwitz zeta function, Σ (x + k)^(−s) over k from 0 on, for s above 1: some terms, then the Euler–Maclaurin
-/// formula.
+/// formula. Below 0, the terms of each sign are sums of the same kind.
 fn zeta(s: u32, x: f64) -> f64 {
     /// (2k)! divided by the Bernoulli numbers.
     const FACTORS: [f64; 12] = [
@@ -278,7 +282,12 @@ fn zeta(s: u32, x: f64) -> f64 {
     ];
     const LEAST: f64 = f64::EPSILON / 2.0;
     if x <= 0.0 {
-        return if x == x.floor() { f64::INFINITY } else { f64::NAN };
+        if x == x.floor() {
+            return f64::INFINITY;
+        }
+        // The terms below 0 are those of -f, -f - 1, …, x, and the terms above 0 begin at 1 - f.
+        let (f, sign) = (x.ceil() - x, if s.is_multiple_of(2) { 1.0 } else { -1.0 });
+        return sign * (zeta(s, f) - zeta(s, 1.0 - x)) + zeta(s, 1.0 - f);
     }
     let power = |x: f64| match i32::try_from(s) {
         Ok(s) if s < 64 => 1.0 / x.powi(s),
