@@ -56,6 +56,8 @@ SCHEDULES = {
     "warm_up_and_cosine": lambda o: lr.SequentialLR(o, [lr.LinearLR(o, 0.1, total_iters=50), lr.CosineAnnealingLR(o, 950, eta_min=0.001)], [50]),
     "sequence": lambda o: lr.SequentialLR(o, [lr.ConstantLR(o, 0.5, 3), lr.ExponentialLR(o, 0.99), lr.CosineAnnealingWarmRestarts(o, 9),
                                              lr.MultiplicativeLR(o, lambda step: 1 - 1 / (step + 3))], [10, 300, 700]),
+    "restarted": lambda o: lr.SequentialLR(o, [lr.StepLR(o, 2), lr.ConstantLR(o, 0.3, 0), lr.ExponentialLR(o, 0.9), swa_utils.SWALR(o, 0.7)],
+                                          [5, 10, 15]),
     "chained": lambda o: lr.ChainedScheduler([lr.LinearLR(o, 0.2, total_iters=20), lr.ExponentialLR(o, 0.995), lr.StepLR(o, 100, gamma=0.5)]),
     "swa": lambda o: swa_utils.SWALR(o, 0.05, anneal_epochs=40),
     "swa_linear": lambda o: swa_utils.SWALR(o, 0.7, anneal_epochs=13, anneal_strategy="linear"),

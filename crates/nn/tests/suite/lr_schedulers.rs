@@ -30,6 +30,10 @@ fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
     let chained = ChainedScheduler::new(LinearLr::new(20).start_factor(0.2))
         .and(ExponentialLr::new(0.995))
         .and(StepLr::new(100).gamma(0.5));
+    let restarted = SequentialLr::new(StepLr::new(2))
+        .then(5, ConstantLr::new(0.3, 0))
+        .then(10, ExponentialLr::new(0.9))
+        .then(15, SwaLr::new(0.7));
     let cyclic = |up| CyclicLr::new(0.01, 0.1).step_size(up);
     let linear = OneCycleLr::new(0.4, 1001).pct_start(0.21).anneal_strategy(Anneal::Linear);
     vec![
@@ -64,6 +68,7 @@ fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
             Box::new(SequentialLr::new(warm_up).then(50, CosineAnnealingLr::new(950).eta_min(0.001))),
         ),
         ("sequence", Box::new(sequence)),
+        ("restarted", Box::new(restarted)),
         ("chained", Box::new(chained)),
     ]
 }

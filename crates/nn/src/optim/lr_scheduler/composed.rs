@@ -24,8 +24,9 @@ impl SequentialLr {
         Self { schedules: vec![(0, Box::new(schedule))] }
     }
 
-    /// Switches to `schedule` at step `milestone`. It starts from the optimizer's initial rate and counts steps from
-    /// the milestone.
+    /// Switches to `schedule` at step `milestone`, from which it counts steps. It starts from the optimizer's initial
+    /// rate, or as [`SwaLr`](super::SwaLr) from the current one. (In PyTorch, making a `CyclicLR` or a `OneCycleLR`
+    /// changes the initial rate, for the other schedules too.)
     #[must_use]
     pub fn then(mut self, milestone: u64, schedule: impl Schedule + 'static) -> Self {
         self.schedules.push((milestone, Box::new(schedule)));

@@ -26,6 +26,10 @@ impl Schedule for ConstantLr {
         lr * self.factor
     }
 
+    fn restart(&self, base: f64, _lr: f64) -> f64 {
+        base * if self.total_iters == 0 { self.factor + (1.0 - self.factor) } else { self.factor }
+    }
+
     fn check(&self) -> Result<()> {
         check(self.factor > 0.0 && self.factor <= 1.0, "ConstantLr", "factor", self.factor, "above 0, and at most 1")
     }

@@ -71,4 +71,8 @@ impl Schedule for SwaLr {
     fn first(&self, base: f64, lr: f64) -> f64 {
         self.next(0, base, lr)
     }
+
+    fn restart(&self, base: f64, lr: f64) -> f64 {
+        self.first(base, lr) // from the current rate
+    }
 }
