@@ -59,11 +59,12 @@ impl Accuracy {
         self
     }
 
-    /// Counts a batch. `scores`: `[.., classes]`, logits or probabilities; `labels`: `[..]`, each in `0..classes`.
+    /// Counts a batch. `scores`: `[.., classes]`, logits or probabilities; `labels`: `[..]`, each in `0..classes`. On a
+    /// GPU, which is not waited for, a label that is no class counts as wrong.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the shapes do not match, or there are fewer classes than `k`; [`Error::Tensor`] if the
-    /// metric is on another device. Nothing is counted on an error.
+    /// [`Error::Argument`] if the shapes do not match, a label is no class, or there are fewer classes than `k`;
+    /// [`Error::Tensor`] if the metric is on another device. Nothing is counted on an error.
     pub fn update(&self, scores: &Tensor, labels: &Tensor<Int>) -> Result<()> {
         let scores = rows_of_scores("Accuracy", scores, labels)?;
         let (n_classes, k) = (scores.dims()[1], self.top_k);
@@ -71,6 +72,9 @@ impl Accuracy {
             return Err(Error::Argument(format!(
                 "Accuracy: top_k is {k}; with {n_classes} classes it must be 1 to {n_classes}"
             )));
+        }
+        if labels.device().is_cpu() {
+            self.check_labels(&labels.to_vec()?, n_classes)?;
         }
         if k == 1 && self.ignore_index.is_none() {
             return Ok(add_correct_(&self.correct, &self.total, &scores, &labels.reshape([-1])?)?);
@@ -86,6 +90,13 @@ impl Accuracy {
             self.correct.add_(&labels.counted(right)?.sum(..)?)?;
             Ok(labels.add_count_to(&self.total)?)
         })
+    }
+
+    fn check_labels(&self, labels: &[i64], n_classes: usize) -> Result<()> {
+        let is_wrong = |label: i64| !(0..n_classes as i64).contains(&label) && self.ignore_index != Some(label);
+        let Some(row) = labels.iter().position(|&label| is_wrong(label)) else { return Ok(()) };
+        let (label, fix) = (labels[row], "correct it, or leave it out with `ignore_index`");
+        Err(Error::Argument(format!("Accuracy: label {label} in row {row} is not one of {n_classes} classes; {fix}")))
     }
 
     /// The share of samples counted so far, from 0 to 1. Waits for the device.

@@ -143,6 +143,10 @@ fn padding_is_left_out_and_labels_that_are_no_classes_are_refused() {
     auroc.update(&Tensor::new([0.2, 0.1, 0.9]).unwrap(), &labels).unwrap();
     assert_eq!(auroc.compute().unwrap(), 1.0);
 
+    for k in [1, 2] {
+        let refused = Accuracy::new().unwrap().top_k(k).update(&scores, &labels).unwrap_err().to_string();
+        assert!(refused.contains("label -100 in row 1 is not one of 2 classes"), "{refused}");
+    }
     let strict = ConfusionMatrix::new(2).unwrap();
     strict.update(&scores, &labels).unwrap();
     let refused = strict.accuracy().unwrap_err().to_string();
