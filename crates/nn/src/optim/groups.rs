@@ -98,6 +98,7 @@ pub(super) struct Groups {
     pub(super) groups: Vec<Group>,      // at least one
     calls: u64,                         // of `step`, counted by twos
     is_checked: bool,                   // whether each parameter was found to occur once
+    lacks_names: bool,                  // whether a group by name is empty because parameters have no names
 }
 
 impl Groups {
@@ -105,7 +106,7 @@ impl Groups {
     pub(super) fn new(optimizer: &'static str, lr: f64, parameters: Vec<NamedParameter>) -> Self {
         let slots = parameters.into_iter().map(Slot::new).collect();
         let group = Group { lr: Rate::new(lr), initial_lr: None, slots };
-        Self { optimizer, groups: vec![group], calls: 0, is_checked: false }
+        Self { optimizer, groups: vec![group], calls: 0, is_checked: false, lacks_names: false }
     }
 
     /// A group without parameters that has the learning rate of the first group.
@@ -121,7 +122,8 @@ impl Groups {
     /// Moves the parameters of the first group that `belongs` accepts to a new group.
     pub(super) fn split(&mut self, belongs: &dyn Fn(&str, &Parameter) -> bool, settings: Self) {
         let belong = |slot: &mut Slot| belongs(slot.name.as_deref().unwrap_or(""), &slot.parameter);
-        let moved = self.groups[0].slots.extract_if(.., belong).collect();
+        let moved: Vec<_> = self.groups[0].slots.extract_if(.., belong).collect();
+        self.lacks_names |= moved.is_empty() && self.groups[0].slots.iter().any(|slot| slot.name.is_none());
         self.push(moved, settings);
     }
 
@@ -168,6 +170,11 @@ impl Groups {
         }
         if self.is_checked {
             return Ok(());
+        }
+        if self.lacks_names {
+            let fix = "make the optimizer of `model.named_parameters()`";
+            let problem = "`group_where` found no parameters, and some have no names";
+            return Err(Error::Argument(format!("{optimizer}: {problem}; {fix}")));
         }
         for (i, Group { slots, .. }) in self.groups.iter().enumerate() {
             slots.iter().try_for_each(|slot| methods.of(i).check_parameter(&slot.parameter))?;
@@ -311,8 +318,9 @@ macro_rules! optimizer {
             }
 
             /// Moves the parameters of the first group that `belongs` accepts to a new group, with the settings so
-            /// far, changed by `settings`. `belongs` gets the name, empty if there is none, and the parameter. Later
-            /// calls change all groups.
+            /// far, changed by `settings`. `belongs` gets the name, empty if there is none, and the parameter. If it
+            /// accepts none, and some have no names, [`step`](Optimizer::step) returns an error. Later calls change all
+            /// groups.
             ///
             /// # Examples
             /// No weight decay for biases and norms, and half the learning rate for one layer:

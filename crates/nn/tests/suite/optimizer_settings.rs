@@ -163,3 +163,12 @@ fn settings_outside_their_range_are_refused() {
     let error = clip_grad_value_(Vec::<Parameter>::new(), -1.0).unwrap_err().to_string();
     assert_eq!(error, "clip_grad_value_: clip_value is -1; it must be at least 0");
 }
+
+#[test]
+fn a_group_by_name_of_parameters_without_names_is_refused_instead_of_being_empty() {
+    let weight = Parameter::new(Tensor::ones([2]).unwrap());
+    let by_name = |opt: Sgd| opt.group_where(|name, _| name == "bias", |group| group.with_lr(0.0));
+    let refused = by_name(Sgd::new([weight.clone()], LR)).step().unwrap_err().to_string();
+    assert!(refused.contains("found no parameters, and some have no names"), "{refused}");
+    by_name(Sgd::new([("weight".to_owned(), weight)], LR)).step().unwrap();
+}
