@@ -2,6 +2,7 @@
 
 use super::Optimizer;
 use crate::{Error, Result};
+use pagelock_tensor::text::number;
 use pagelock_tensor::{self as tensor, Tensor};
 
 /// Scales a loss up so that its `f16` gradients do not underflow, and scales the gradients down again before a step,
@@ -113,14 +114,21 @@ impl GradScaler {
     /// Divides the optimizer's gradients by the scale. Call it to read or clip them before [`step`](Self::step).
     ///
     /// # Errors
-    /// [`Error::Argument`] for a second call without an [`update`](Self::update) in between; the errors of
-    /// [`Optimizer::scale_gradients`].
+    /// [`Error::Argument`] for a second call without an [`update`](Self::update) in between, or if the scale is 0, below
+    /// 0 or not finite; the errors of [`Optimizer::scale_gradients`].
     pub fn unscale(&mut self, optimizer: &mut (impl Optimizer + ?Sized)) -> Result<()> {
         if self.is_finite.is_some() {
             return Err(misused(
                 "the gradients were already unscaled",
                 "call `unscale` once, then `step` and `update`",
             ));
+        }
+        if !(self.scale > 0.0 && self.scale.is_finite()) {
+            let fix = "set it with `init_scale` or `load_state`, and find out whether any gradients were finite";
+            return Err(Error::Argument(format!(
+                "GradScaler: the scale is {}, but must be finite and above 0; {fix}",
+                number(self.scale)
+            )));
         }
         self.is_finite = Some(optimizer.scale_gradients(1.0 / self.scale)?);
         Ok(())
@@ -260,5 +268,18 @@ mod tests {
 
         assert!(error.to_string().starts_with("GradScaler: the gradients were already unscaled"), "{error}");
         assert_eq!(w.detach().to_vec::<f32>().unwrap(), [0.0]);
+    }
+    #[test]
+    fn a_scale_that_can_scale_nothing_is_refused_instead_of_skipping_every_step() {
+        for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let (w, mut opt) = parameter_with(8.0).unwrap();
+            let mut scaler = GradScaler::new();
+            scaler.load_state(ScalerState { scale, good_steps: 0 });
+
+            let error = scaler.step(&mut opt).unwrap_err().to_string();
+
+            assert!(error.starts_with(&format!("GradScaler: the scale is {}, but must be", number(scale))), "{error}");
+            assert_eq!(w.grad().unwrap().to_vec::<f32>().unwrap(), [8.0]);
+        }
     }
 }
