@@ -59,6 +59,7 @@ impl OpenedFile {
         let mut archive = ZipArchive::new(BufReader::new(reader))
             .map_err(|error| memory.take_refusal().map_or_else(|| zip_fault(error), refused))?;
         memory.mark_read();
+        check_names(&archive, &file, len_bytes)?;
         let prefix = archive.name_for_index(0).and_then(Result::ok).map(|name| name.into_owned());
         let prefix = prefix.and_then(|name| Some(name.split_once('/')?.0.to_owned()));
         let prefix = prefix.ok_or_else(|| damaged("its directory lists no folder"))?;
@@ -184,6 +185,25 @@ fn is_big_endian(order: &str) -> Result<bool, Fault> {
         "little" => Ok(false),
         "big" => Ok(true),
         order => Err(damaged(format!("its byte order is {order:?}"))),
+    }
+}
+
+/// Returns an error if two members have one name, of which PyTorch reads the first and the archive has the last: the
+/// end of the file then counts more members. From 65,535 members on, the count is elsewhere and is not checked.
+fn check_names(archive: &ZipArchive<impl Read + Seek>, file: &File, len_bytes: u64) -> Result<(), Fault> {
+    const END_BYTES: u64 = 22;
+    let mut end = Vec::new();
+    let start = len_bytes.saturating_sub(END_BYTES + archive.comment().len() as u64);
+    section(file, start, END_BYTES)?.read_to_end(&mut end)?;
+    match end[..] {
+        [b'P', b'K', 5, 6, _, _, _, _, _, _, low, high, ..] => {
+            let (listed, known) = (u16::from_le_bytes([low, high]), archive.len());
+            match listed == u16::MAX || usize::from(listed) == known {
+                true => Ok(()),
+                false => Err(damaged(format!("it lists {listed} members with {known} different names"))),
+            }
+        }
+        _ => Ok(()),
     }
 }
 

@@ -414,3 +414,16 @@ fn a_save_that_is_refused_leaves_the_old_file() {
     let read = TorchValue::load(&path).unwrap();
     assert_eq!(read.as_tensor().unwrap().int().unwrap().item::<i64>().unwrap(), 3);
 }
+
+#[test]
+fn two_members_of_one_name_are_refused() {
+    let archive = archive(&tensor_pickle(4, &[4], &[1], 0), &[("data/0", &[0; 16]), ("data/1", &[1; 16])]);
+    assert!(TorchValue::load(archive.path()).is_ok());
+    let mut bytes = fs::read(archive.path()).unwrap();
+    while let Some(at) = bytes.windows(8).position(|name| name == b"a/data/1") {
+        bytes[at + 7] = b'0';
+    }
+    fs::write(archive.path(), bytes).unwrap();
+    let error = TorchValue::load(archive.path()).unwrap_err().to_string();
+    assert!(error.contains("it lists 3 members with 2 different names"), "{error}");
+}
