@@ -67,32 +67,45 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64, generator: &Generator) -> Result<
     }
     let columns = columns.iter().product::<usize>();
     let (count, len) = (rows.min(columns), rows.max(columns));
-    let mut vectors = Tensor::of(DType::F64).randn_with([count, len], generator)?.to_vec::<f64>()?;
-    orthogonalize(&mut vectors, len);
-    let element = |row: usize, column: usize| match rows <= columns {
-        true => vectors[row * len + column],
-        false => vectors[column * len + row],
-    };
-    set_elements(tensor, (0..rows * columns).map(|index| gain * element(index / columns, index % columns)).collect())
+    no_grad(|| {
+        let vectors = Tensor::of(DType::F64).randn_with([count, len], generator)?;
+        orthogonalize(&vectors)?;
+        let matrix = if rows <= columns { vectors } else { vectors.t()? };
+        let numbers = matrix.mul_scalar(gain)?.reshape(tensor.shape())?.to_dtype(tensor.dtype())?;
+        tensor.copy_(&numbers.to(&tensor.device())?)
+    })
 }
 
-/// Makes each vector of `len` numbers perpendicular to those before it, and its norm 1. Gram-Schmidt runs twice for
-/// each vector, because one pass leaves rounding errors.
-fn orthogonalize(vectors: &mut [f64], len: usize) {
-    if len == 0 {
-        return;
-    }
-    for current in 0..vectors.len() / len {
-        let (before, rest) = vectors.split_at_mut(current * len);
-        let vector = &mut rest[..len];
+/// Makes each row perpendicular to those before it, and its norm 1. A block of rows is made perpendicular to the blocks
+/// before it by products of matrices, all twice, because one pass leaves rounding errors.
+fn orthogonalize(vectors: &Tensor) -> Result<()> {
+    const BLOCK: usize = 16;
+    let [count, len] = vectors.sizes()?;
+    for start in (0..count).step_by(BLOCK) {
+        let (before, block) = (vectors.narrow(0, 0, start)?, vectors.narrow(0, start, BLOCK.min(count - start))?);
         for _ in 0..2 {
-            for other in before.chunks_exact(len) {
-                let projection: f64 = other.iter().zip(&*vector).map(|(a, b)| a * b).sum();
-                vector.iter_mut().zip(other).for_each(|(a, b)| *a -= projection * b);
+            if start > 0 {
+                block.sub_(&block.matmul(&before.t()?)?.matmul(&before)?)?;
             }
+            let mut rows = block.to_vec()?;
+            orthogonalize_rows(&mut rows, len);
+            block.copy_(&Tensor::from_vec(rows, block.shape())?)?;
         }
-        let norm = vector.iter().map(|a| a * a).sum::<f64>().sqrt();
-        vector.iter_mut().for_each(|a| *a /= norm);
+    }
+    Ok(())
+}
+
+/// One pass of Gram-Schmidt over rows of `len` numbers.
+fn orthogonalize_rows(rows: &mut [f64], len: usize) {
+    for current in 0..rows.len() / len {
+        let (before, rest) = rows.split_at_mut(current * len);
+        let row = &mut rest[..len];
+        for other in before.chunks_exact(len) {
+            let projection: f64 = other.iter().zip(&*row).map(|(a, b)| a * b).sum();
+            row.iter_mut().zip(other).for_each(|(a, b)| *a -= projection * b);
+        }
+        let norm = row.iter().map(|a| a * a).sum::<f64>().sqrt();
+        row.iter_mut().for_each(|a| *a /= norm);
     }
 }
 
