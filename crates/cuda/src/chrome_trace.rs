@@ -75,9 +75,7 @@ impl ChromeTrace {
     pub fn write(self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         pagelock_files::replace(path, self.finish()).map_err(|error| {
-            let text =
-                format!("cannot write the trace {}: {error}; name a file in a folder that exists", path.display());
-            io::Error::new(error.kind(), text)
+            io::Error::new(error.kind(), format!("cannot write the trace {}: {error}", path.display()))
         })
     }
 

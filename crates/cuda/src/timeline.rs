@@ -341,8 +341,7 @@ mod tests {
         let error = Timeline::new().write_chrome_trace("/nowhere/trace.json").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot write the trace /nowhere/trace.json: No such file or directory (os error 2); name a file in a folder \
-             that exists"
+            "cannot write the trace /nowhere/trace.json: the folder `/nowhere` does not exist; create it"
         );
     }
 

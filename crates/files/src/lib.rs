@@ -122,7 +122,13 @@ impl NewFile {
         let permissions = permissions_of(&target)?;
         leftovers::remove(folder);
         at!(Create)?;
-        Ok(NewFile { temporary: temporary(folder, permissions.as_ref())?, target, permissions })
+        let temporary = temporary(folder, permissions.as_ref()).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                io::Error::new(error.kind(), format!("the folder `{}` does not exist; create it", folder.display()))
+            }
+            _ => error,
+        })?;
+        Ok(NewFile { temporary, target, permissions })
     }
 
     /// Syncs the file to the disk and renames it to its target.

@@ -53,6 +53,14 @@ fn a_fault_at_any_step_is_an_error_and_leaves_a_whole_file_and_nothing_else() {
     }
 }
 
+#[test]
+fn a_missing_folder_is_named() {
+    let folder = Folder::new();
+    let error = replace(folder.path("none/file"), "new").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    assert_eq!(error.to_string(), format!("the folder `{}` does not exist; create it", folder.path("none").display()));
+}
+
 /// Runs this test program again, with only the test `test`.
 fn again(test: &str, variable: &str, value: &str, folder: &Path) -> std::process::ExitStatus {
     let program = env::current_exe().unwrap();

@@ -161,8 +161,7 @@ impl Profile {
     pub fn export_memory_timeline(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = path.as_ref();
         pagelock_files::replace(path, memory::svg(&self.samples)).map_err(|error| {
-            let fix = "name a file in a folder that exists";
-            io::Error::new(error.kind(), format!("cannot write the picture {}: {error}; {fix}", path.display()))
+            io::Error::new(error.kind(), format!("cannot write the picture {}: {error}", path.display()))
         })
     }
 
