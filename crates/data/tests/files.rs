@@ -45,6 +45,7 @@ fn a_file_that_is_cut_short_while_it_is_open_is_an_error_that_names_the_row() {
     std::fs::File::options().write(true).open(&path).unwrap().set_len(1_980).unwrap();
     assert_eq!(rows.get(48).unwrap().to_vec::<f32>().unwrap()[0], 480.0);
     assert_eq!(problem(rows.get(49)), "row 49 no longer exists: the file was cut short; get it again");
+    assert_eq!(problem(rows.read()), "row 49 no longer exists: the file was cut short; get it again");
     let loader = DataLoader::new(rows).batch_size(25).num_workers(2).skip_bad_samples(true);
     let sizes: Vec<_> = loader.iter().map(|batch| batch.map_or(0, |batch| batch.dims()[0])).collect();
     assert_eq!(sizes, [25, 24, 0, 0], "the rows that are there still come");
@@ -96,11 +97,25 @@ fn an_npy_file_with_a_wrong_header_is_refused() {
 }
 
 #[test]
+fn rows_that_follow_each_other_are_those_that_are_read_one_by_one() {
+    let (_folder, path) = file(&floats(60_000));
+    let rows = StoredRows::<Float>::raw(&path, DType::F32, &[3]).unwrap();
+    let expected: Vec<f32> = (0..60_000_u16).map(f32::from).collect();
+    assert_eq!(rows.read().unwrap().to_vec::<f32>().unwrap(), expected);
+    let indices: Vec<usize> = (19..17_000).chain([5, 6, 3, 3, 4, 19_999]).collect();
+    let gathered = rows.gather(&indices).unwrap().unwrap().to_vec::<f32>().unwrap();
+    let expected: Vec<f32> = indices.iter().flat_map(|&row| expected[row * 3..][..3].to_vec()).collect();
+    assert_eq!(gathered, expected);
+}
+
+#[test]
 fn truth_values_are_checked_and_shapes_must_divide_the_file() {
     let (_folder, path) = file(&[0, 1, 1, 7]);
     let rows = StoredRows::<Bool>::raw(&path, DType::Bool, &[2]).unwrap();
     assert_eq!(rows.get(0).unwrap().to_vec::<bool>().unwrap(), [false, true]);
-    assert_eq!(problem(rows.get(1)), "row 1 has a byte other than 0 and 1; get the file again");
+    for refused in [rows.get(1), rows.read()] {
+        assert_eq!(problem(refused), "row 1 has a byte other than 0 and 1; get the file again");
+    }
     assert_eq!(
         problem(StoredRows::<Int>::raw(&path, DType::U8, &[3])),
         "it has 4 bytes, and a row of [3] uint8 takes 3; give the right shape or get the whole file"

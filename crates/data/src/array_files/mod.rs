@@ -17,6 +17,7 @@ pub use self::write::{save_npy, save_npz};
 use std::fmt;
 use std::io;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use pagelock_memory::{HostBuffer, default_host};
@@ -32,8 +33,9 @@ use crate::{Error, Result};
 /// A dataset whose samples are the rows of an array in a file. The elements are floats unless the type names another
 /// kind, and they keep the file's precision.
 ///
-/// The file may be larger than RAM. Cloning is cheap: the open file is shared. A batch is read row by row into its
-/// tensor, which is page-locked if the loader pins its batches. Each row is copied once on the way.
+/// The file may be larger than RAM. Cloning is cheap: the open file is shared. A batch is read row by row, or several
+/// small rows at once, into its tensor, which is page-locked if the loader pins its batches. Each row is copied once on
+/// the way.
 ///
 /// Its identity in a loader's state consists of the element type, the shape and a hash. The hash covers all elements
 /// if they take at most 64 KiB, else 16 blocks of 4 KiB spread from the first to the last. For an array of a `.npz`
@@ -239,32 +241,47 @@ impl Array {
         with_element!(self.dtype, E => self.rows_of::<E>(indices))
     }
 
-    /// The rows at `indices`, with elements of type `E`.
+    /// The rows at `indices`, with elements of type `E`. Small rows that follow each other are read together.
     fn rows_of<E: Element>(&self, indices: impl ExactSizeIterator<Item = usize>) -> Result<AnyTensor> {
+        const READ_BYTES: usize = 64 << 10;
+        let most = indices.len().min(READ_BYTES / self.row_bytes.max(1)).max(1);
         // Without rows no buffer is needed, and a file without rows may claim any row length.
-        let n_bytes = if indices.len() == 0 { 0 } else { self.row_bytes };
-        let mut row = HostBuffer::allocate(default_host(), n_bytes)?;
+        let n_bytes = if indices.len() == 0 { 0 } else { most * self.row_bytes };
+        let mut buffer = HostBuffer::allocate(default_host(), n_bytes)?;
         let mut result = Ok(());
-        let tensor = Tensor::build(&self.shape(indices.len())[..], |out: &mut [E]| {
-            let mut rows = out.chunks_exact_mut((self.row_bytes / size_of::<E>()).max(1));
-            result = indices.zip(&mut rows).try_for_each(|(index, out)| {
-                out.copy_from_slice(self.read_row(index, row.bytes_mut()?)?);
+        let tensor = Tensor::build(&self.shape(indices.len())[..], |mut out: &mut [E]| {
+            let mut indices = indices.peekable();
+            result = std::iter::from_fn(|| {
+                let first = indices.next()?;
+                let n_more = (1..most).take_while(|n| indices.next_if_eq(&(first + n)).is_some()).count();
+                Some(first..first + n_more + 1)
+            })
+            .try_for_each(|run| {
+                let bytes = &mut buffer.bytes_mut()?[..run.len() * self.row_bytes];
+                self.read_rows(run, bytes)?;
+                let rows = E::slice(bytes);
+                out.split_off_mut(..rows.len()).into_iter().for_each(|out| out.copy_from_slice(rows));
                 Ok(())
             });
         })?;
         result.map(|()| tensor.into())
     }
 
-    fn read_row<'a, E: Element>(&self, index: usize, bytes: &'a mut [u8]) -> Result<&'a [E]> {
-        let at = self.start + index as u64 * self.row_bytes as u64;
-        self.bytes.read_exact_at(bytes, at).map_err(|source| self.unreadable(index, source))?;
-        if E::DTYPE == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
-            return Err(Error::content(
-                &self.path,
-                format!("row {index} has a byte other than 0 and 1; get the file again"),
-            ));
+    /// Reads rows that follow each other.
+    fn read_rows(&self, rows: Range<usize>, bytes: &mut [u8]) -> Result<()> {
+        let at = self.start + rows.start as u64 * self.row_bytes as u64;
+        if let Err(source) = self.bytes.read_exact_at(bytes, at) {
+            if rows.len() == 1 {
+                return Err(self.unreadable(rows.start, source));
+            }
+            let mut each = rows.zip(bytes.chunks_exact_mut(self.row_bytes)); // finds the row that cannot be read
+            return each.try_for_each(|(row, bytes)| self.read_rows(row..row + 1, bytes));
         }
-        Ok(E::slice(bytes))
+        let wrong = if self.dtype == DType::Bool { bytes.iter().position(|&byte| byte > 1) } else { None };
+        wrong.map_or(Ok(()), |at| {
+            let row = rows.start + at / self.row_bytes;
+            Err(Error::content(&self.path, format!("row {row} has a byte other than 0 and 1; get the file again")))
+        })
     }
 
     fn identity(&self) -> String {
