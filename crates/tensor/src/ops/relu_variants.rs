@@ -7,7 +7,6 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
 use crate::error::Result;
-use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;

@@ -149,7 +149,8 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Argument`] if a size that is not 1 would change.
     pub fn expand(&self, shape: impl IntoShape) -> Result<Tensor<K>> {
-        self.raw().expand(shape.into_sizes()?.expanding(self.shape())?).map(Raw::typed)
+        let shape = shape.into_sizes()?.expanding(self.shape())?;
+        if shape == *self.shape() { self.raw().alias() } else { self.raw().expand(shape) }.map(Raw::typed)
     }
 
     /// This tensor if its elements lie in row-major order without gaps, else a copy that does.
@@ -327,12 +328,12 @@ impl Raw {
 
     /// [`Tensor::expand`].
     pub(crate) fn expand(&self, shape: Shape) -> Result<Raw> {
-        view_raw(Expand(shape), self)
+        if shape == *self.shape() { Ok(self.clone()) } else { view_raw(Expand(shape), self) }
     }
 
     /// All elements as they are. Has its own node, as every view, so hooks of the result are not hooks of this tensor.
     fn alias(&self) -> Result<Raw> {
-        self.expand(*self.shape())
+        view_raw(Expand(*self.shape()), self)
     }
 
     /// [`Tensor::contiguous`].

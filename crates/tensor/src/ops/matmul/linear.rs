@@ -36,7 +36,10 @@ impl Tensor {
         if let ([.., features], &[_, expected]) = (self.dims(), weight.dims())
             && *features != expected
         {
-            let fix = format!("its last size must be {expected}, that of the weight {}; flatten or reshape it", weight.shape());
+            let fix = format!(
+                "its last size must be {expected}, that of the weight {}; flatten or reshape it",
+                weight.shape()
+            );
             return Err(Error::wrong_shape("linear", "the input", self.shape(), fix));
         }
         let [x, weight] = [prepared(Self::LINEAR, self)?, prepared(Self::LINEAR, weight)?];
