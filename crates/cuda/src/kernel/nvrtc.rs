@@ -25,7 +25,7 @@ pub(super) const SPEC: LibrarySpec = LibrarySpec {
 };
 
 functions! {
-    "NVRTC";
+    c_int;
     version = "nvrtcVersion" (*mut c_int, *mut c_int);
     create = "nvrtcCreateProgram" (
         *mut Program, *const c_char, *const c_char, c_int, *const *const c_char, *const *const c_char
@@ -59,7 +59,7 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, Error> {
 
 fn start() -> Result<Nvrtc, LibraryAbsence> {
     let (library, path) = SPEC.open()?;
-    let api = Api::load(&library)?;
+    let api = Api::load(&library).map_err(|name| LibraryAbsence::NoSymbol { library: "NVRTC", name })?;
     std::mem::forget(library); // its functions are used until the process exits
     let (mut major, mut minor) = (0, 0);
     // SAFETY: writes two local numbers.

@@ -75,22 +75,20 @@ fn load(path: PathBuf) -> Option<(Library, PathBuf)> {
     Some((library, path))
 }
 
-/// Declares a table of a library's functions, looked up once by name. All return a status as a plain C integer.
+/// Declares a table of a library's functions, looked up once by name. All return a status of the same type.
 macro_rules! functions {
-    ($library:literal; $($field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
-        struct Api { $($field: unsafe extern "C" fn($($argument),*) -> std::ffi::c_int,)* }
+    ($visibility:vis $status:ty; $($field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
+        $visibility struct Api { $($visibility $field: unsafe extern "C" fn($($argument),*) -> $status,)* }
 
         impl Api {
-            fn load(library: &libloading::Library) -> Result<Self, crate::error::LibraryAbsence> {
+            /// Looks up every function; the error is the name of one that the library does not have.
+            $visibility fn load(library: &libloading::Library) -> Result<Self, &'static str> {
                 $(
                     // SAFETY: the library's header declares the function with these types.
                     let symbol = unsafe {
-                        library.get::<unsafe extern "C" fn($($argument),*) -> std::ffi::c_int>(
-                            concat!($symbol, "\0").as_bytes(),
-                        )
+                        library.get::<unsafe extern "C" fn($($argument),*) -> $status>(concat!($symbol, "\0").as_bytes())
                     };
-                    let absent = |_| crate::error::LibraryAbsence::NoSymbol { library: $library, name: $symbol };
-                    let $field = *symbol.map_err(absent)?;
+                    let $field = *symbol.map_err(|_| $symbol)?;
                 )*
                 Ok(Self { $($field),* })
             }

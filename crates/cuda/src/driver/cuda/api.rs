@@ -10,39 +10,14 @@ use std::{
 
 use cudarc::driver::sys;
 
-use crate::{driver::HostFunction, error::Absence};
+use crate::{driver::HostFunction, library::load::functions};
 
 type Device = c_int;
 type Pointer = u64;
 type Handle = *mut c_void;
 
-macro_rules! functions {
-    ($($field:ident = $symbol:literal ($($argument:ty),* $(,)?);)*) => {
-        /// Every function that this crate calls. All return a status.
-        pub(super) struct Api {
-            $(pub(super) $field: unsafe extern "C" fn($($argument),*) -> u32,)*
-        }
-
-        impl Api {
-            /// Looks up every function in the driver's library.
-            pub(super) fn load() -> Result<Self, Absence> {
-                // SAFETY: `library.rs` has found the library, so this does not panic; loading it again runs no
-                // initializer.
-                let library = unsafe { sys::culib() };
-                $(
-                    // SAFETY: the driver's header declares the function with these types.
-                    let symbol = unsafe {
-                        library.get::<unsafe extern "C" fn($($argument),*) -> u32>(concat!($symbol, "\0").as_bytes())
-                    };
-                    let $field = *symbol.map_err(|_| Absence::NoSymbol { name: $symbol })?;
-                )*
-                Ok(Self { $($field),* })
-            }
-        }
-    };
-}
-
 functions! {
+    pub(super) u32;
     init = "cuInit" (c_uint);
     driver_version = "cuDriverGetVersion" (*mut c_int);
     device_count = "cuDeviceGetCount" (*mut c_int);

@@ -37,7 +37,8 @@ fn start() -> Result<Library, Absence> {
     if !present {
         return Err(Absence::NoLibrary { looked_for: "libcuda.so, libcuda.so.1 or nvcuda" });
     }
-    let api = Api::load()?;
+    // SAFETY: the library is present, so this does not panic; loading it again runs no initializer.
+    let api = Api::load(unsafe { sys::culib() }).map_err(|name| Absence::NoSymbol { name })?;
     // SAFETY: no precondition.
     let started = unsafe { (api.init)(0) };
     check(started)?;

@@ -37,7 +37,7 @@ const SPEC: LibrarySpec = LibrarySpec {
 };
 
 functions! {
-    "cuBLASLt";
+    c_int;
     create = "cublasLtCreate" (*mut *mut c_void);
     describe = "cublasLtMatmulDescCreate" (*mut *mut c_void, c_int, c_int);
     destroy = "cublasLtMatmulDescDestroy" (*mut c_void);
@@ -62,7 +62,7 @@ fn api() -> Result<&'static Api, LibraryAbsence> {
     static API: OnceLock<Result<Api, LibraryAbsence>> = OnceLock::new();
     let load = || {
         let (library, _) = SPEC.open()?;
-        let api = Api::load(&library)?;
+        let api = Api::load(&library).map_err(|name| LibraryAbsence::NoSymbol { library: LIBRARY, name })?;
         std::mem::forget(library); // its functions are used until the process exits
         Ok(api)
     };

@@ -50,7 +50,7 @@ const SPEC: LibrarySpec = LibrarySpec {
 };
 
 functions! {
-    "cuDNN";
+    c_int;
     create = "cudnnCreate" (*mut *mut c_void);
     set_stream = "cudnnSetStream" (*mut c_void, *mut c_void);
     create_descriptor = "cudnnBackendCreateDescriptor" (c_int, *mut *mut c_void);
@@ -68,7 +68,7 @@ fn api() -> Result<&'static (Api, usize), LibraryAbsence> {
         // Parts of cuDNN use these libraries, and find them if they are loaded. cuDNN also works without them.
         let _ = (crate::kernel::compiler_version(), super::blas::is_available());
         let (library, _) = SPEC.open()?;
-        let api = Api::load(&library)?;
+        let api = Api::load(&library).map_err(|name| LibraryAbsence::NoSymbol { library: LIBRARY, name })?;
         // SAFETY: the library's header declares the function with these types.
         let version = unsafe { library.get::<unsafe extern "C" fn() -> usize>(b"cudnnGetVersion\0") };
         let version = version.map_err(|_| LibraryAbsence::NoSymbol { library: LIBRARY, name: "cudnnGetVersion" })?;
