@@ -10,7 +10,8 @@ use std::{ffi::c_void, fmt};
 
 use super::{
     Api, Call, Choice, Dnn, Layout4,
-    graph::{ADD, ALIGNMENT, DIVIDE, EXP, FLOAT, GraphBuilder, IDENTITY, LOG, MAX, MULTIPLY, Node, SUBTRACT, SUM},
+    graph::{ALIGNMENT, GraphBuilder, Node},
+    header::*,
     plan::{Operation, OperationGraph, code},
     unsupported,
 };
@@ -407,13 +408,13 @@ fn scores(
     log_sums: Option<Node>,
 ) -> Result<(Node, Node), Refusal> {
     let all = of.scores();
-    let product = b.virtual_tensor(FLOAT, &all)?;
-    b.product(query, key, product)?;
-    let (scale, scaled) = (b.scalar(SCALE)?, b.virtual_tensor(FLOAT, &all)?);
-    let mut scores = b.pointwise(MULTIPLY, product, &[scale], scaled)?;
+    let product = b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?;
+    b.matmul(query, key, product)?;
+    let (scale, scaled) = (b.scalar(SCALE)?, b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?);
+    let mut scores = b.pointwise(CUDNN_POINTWISE_MUL, product, &[scale], scaled)?;
     if let Some(log_sums) = log_sums {
-        let shifted = b.virtual_tensor(FLOAT, &all)?;
-        scores = b.pointwise(SUBTRACT, scores, &[log_sums], shifted)?;
+        let shifted = b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?;
+        scores = b.pointwise(CUDNN_POINTWISE_SUB, scores, &[log_sums], shifted)?;
     }
     if of.is_causal {
         let masked_score = b.scalar(MASKED_SCORE)?;
@@ -429,19 +430,22 @@ pub(super) fn graph(api: &'static Api, library: *mut c_void, of: &Attention) -> 
     let (query, key) = (b.tensor(QUERY, half, &of.query)?, b.tensor(KEY, half, &transposed(&of.key))?);
     let (value, result) = (b.tensor(VALUE, half, &of.value)?, b.tensor(RESULT, half, &of.result)?);
     let (scores, _) = scores(&mut b, of, [query, key], None)?;
-    let (largest, shifted, exps) =
-        (b.virtual_tensor(FLOAT, &rows)?, b.virtual_tensor(FLOAT, &all)?, b.virtual_tensor(FLOAT, &all)?);
-    b.reduction(MAX, scores, largest)?;
-    b.pointwise(SUBTRACT, scores, &[largest], shifted)?;
-    b.pointwise(EXP, shifted, &[], exps)?;
-    let (sums, log) = (b.virtual_tensor(FLOAT, &rows)?, b.virtual_tensor(FLOAT, &rows)?);
-    b.reduction(SUM, exps, sums)?;
-    b.pointwise(LOG, sums, &[], log)?;
-    let log_sums = b.tensor(LOG_SUMS, FLOAT, &rows)?;
-    b.pointwise(ADD, largest, &[log], log_sums)?;
+    let (largest, shifted, exps) = (
+        b.virtual_tensor(CUDNN_DATA_FLOAT, &rows)?,
+        b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?,
+        b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?,
+    );
+    b.reduction(CUDNN_REDUCE_TENSOR_MAX, scores, largest)?;
+    b.pointwise(CUDNN_POINTWISE_SUB, scores, &[largest], shifted)?;
+    b.pointwise(CUDNN_POINTWISE_EXP, shifted, &[], exps)?;
+    let (sums, log) = (b.virtual_tensor(CUDNN_DATA_FLOAT, &rows)?, b.virtual_tensor(CUDNN_DATA_FLOAT, &rows)?);
+    b.reduction(CUDNN_REDUCE_TENSOR_ADD, exps, sums)?;
+    b.pointwise(CUDNN_POINTWISE_LOG, sums, &[], log)?;
+    let log_sums = b.tensor(LOG_SUMS, CUDNN_DATA_FLOAT, &rows)?;
+    b.pointwise(CUDNN_POINTWISE_ADD, largest, &[log], log_sums)?;
     let weights = b.virtual_tensor(half, &all)?;
-    b.pointwise(DIVIDE, exps, &[sums], weights)?;
-    b.product(weights, value, result)?;
+    b.pointwise(CUDNN_POINTWISE_DIV, exps, &[sums], weights)?;
+    b.matmul(weights, value, result)?;
     b.finish(library)
 }
 
@@ -456,41 +460,44 @@ pub(super) fn graph_of_grads(
     let (half, all, rows) = (code(of.data_type), of.scores(), of.rows());
     let (query, key) = (b.tensor(QUERY, half, &of.query)?, b.tensor(KEY, half, &transposed(&of.key))?);
     let (value, result) = (b.tensor(VALUE, half, &transposed(&of.value))?, b.tensor(RESULT, half, &of.result)?);
-    let (grad, log_sums) = (b.tensor(GRAD, half, &grads.result)?, b.tensor(LOG_SUMS, FLOAT, &rows)?);
+    let (grad, log_sums) = (b.tensor(GRAD, half, &grads.result)?, b.tensor(LOG_SUMS, CUDNN_DATA_FLOAT, &rows)?);
     // The dot product of each row's result with its gradient.
-    let products = b.virtual_tensor(FLOAT, &Layout4::without_gaps(of.result.sizes))?;
-    let sums = b.virtual_tensor(FLOAT, &rows)?;
-    b.pointwise(MULTIPLY, grad, &[result], products)?;
-    b.reduction(SUM, products, sums)?;
-    let (one, dots) = (b.scalar(ONE)?, b.tensor(DOTS, FLOAT, &rows)?);
-    b.pointwise(MULTIPLY, sums, &[one], dots)?;
+    let products = b.virtual_tensor(CUDNN_DATA_FLOAT, &Layout4::without_gaps(of.result.sizes))?;
+    let sums = b.virtual_tensor(CUDNN_DATA_FLOAT, &rows)?;
+    b.pointwise(CUDNN_POINTWISE_MUL, grad, &[result], products)?;
+    b.reduction(CUDNN_REDUCE_TENSOR_ADD, products, sums)?;
+    let (one, dots) = (b.scalar(ONE)?, b.tensor(DOTS, CUDNN_DATA_FLOAT, &rows)?);
+    b.pointwise(CUDNN_POINTWISE_MUL, sums, &[one], dots)?;
     // The weights, and from them the values' gradient.
     let (scores, scale) = scores(&mut b, of, [query, key], Some(log_sums))?;
-    let weights = b.virtual_tensor(FLOAT, &all)?;
-    b.pointwise(EXP, scores, &[], weights)?;
+    let weights = b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?;
+    b.pointwise(CUDNN_POINTWISE_EXP, scores, &[], weights)?;
     let weights_t = b.virtual_tensor(half, &transposed(&all))?;
     let value_grad = b.tensor(VALUE_GRAD, half, &grads.value)?;
     b.reshape(weights, weights_t)?;
-    b.product(weights_t, grad, value_grad)?;
+    b.matmul(weights_t, grad, value_grad)?;
     // The scores' gradient, and from it those of queries and keys.
-    let (of_weights, shifted, raw) =
-        (b.virtual_tensor(FLOAT, &all)?, b.virtual_tensor(FLOAT, &all)?, b.virtual_tensor(FLOAT, &all)?);
-    b.product(grad, value, of_weights)?;
-    b.pointwise(SUBTRACT, of_weights, &[dots], shifted)?;
-    b.pointwise(MULTIPLY, shifted, &[weights], raw)?;
+    let (of_weights, shifted, raw) = (
+        b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?,
+        b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?,
+        b.virtual_tensor(CUDNN_DATA_FLOAT, &all)?,
+    );
+    b.matmul(grad, value, of_weights)?;
+    b.pointwise(CUDNN_POINTWISE_SUB, of_weights, &[dots], shifted)?;
+    b.pointwise(CUDNN_POINTWISE_MUL, shifted, &[weights], raw)?;
     let (of_scores, of_scores_t) = (b.virtual_tensor(half, &all)?, b.virtual_tensor(half, &transposed(&all))?);
-    b.pointwise(MULTIPLY, raw, &[scale], of_scores)?;
+    b.pointwise(CUDNN_POINTWISE_MUL, raw, &[scale], of_scores)?;
     b.reshape(of_scores, of_scores_t)?;
     let (key_grad, query_grad) = (b.tensor(KEY_GRAD, half, &grads.key)?, b.tensor(QUERY_GRAD, half, &grads.query)?);
-    b.product(of_scores_t, query, key_grad)?;
+    b.matmul(of_scores_t, query, key_grad)?;
     let plain_key = b.virtual_tensor(half, &of.key)?;
     b.reshape(key, plain_key)?;
     if grads.is_deterministic {
-        b.product(of_scores, plain_key, query_grad)?;
+        b.matmul(of_scores, plain_key, query_grad)?;
     } else {
-        let sums = b.reordered(QUERY_SUMS, FLOAT, &Layout4::without_gaps(of.query.sizes))?;
-        b.product(of_scores, plain_key, sums)?;
-        b.pointwise(IDENTITY, sums, &[], query_grad)?;
+        let sums = b.reordered(QUERY_SUMS, CUDNN_DATA_FLOAT, &Layout4::without_gaps(of.query.sizes))?;
+        b.matmul(of_scores, plain_key, sums)?;
+        b.pointwise(CUDNN_POINTWISE_IDENTITY, sums, &[], query_grad)?;
     }
     b.finish(library)
 }

@@ -1,14 +1,12 @@
 //! Convolutions: their description, and their graph for cuDNN.
 
-use std::{
-    ffi::{c_int, c_void},
-    fmt,
-};
+use std::{ffi::c_void, fmt};
 
 use super::{
     Api, Call, Choice, Dnn, Layout4,
     descriptor::{Descriptor, Values},
-    plan::{DATA_TYPE, Operation, OperationGraph, code, device_tensor},
+    header::*,
+    plan::{self, Operation, OperationGraph, code},
     unsupported,
 };
 use crate::{
@@ -23,11 +21,6 @@ use crate::{
 
 /// The UIDs of image, weight and result.
 const UIDS: [i64; 3] = [1, 2, 3];
-
-/// The kind of object: `cudnnBackendDescriptorType_t`.
-const CONVOLUTION: c_int = 1;
-/// The type of an attribute: `cudnnBackendAttributeType_t`.
-const MODE: c_int = 7;
 
 /// Which of image, weight and result is computed from the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,26 +137,55 @@ pub(super) fn graph(
     alignments: [u32; 3],
 ) -> Result<OperationGraph, Refusal> {
     let alignment = |i: usize| alignments[i].max(c.size_bytes());
-    let tensor = |i: usize, layout| device_tensor(api, code(c.data_type), layout, UIDS[i], alignment(i));
+    let tensor = |i: usize, layout| plan::tensor(api, code(c.data_type), layout, UIDS[i], alignment(i), &[]);
     let (image, weight, result) = (tensor(0, &c.image)?, tensor(1, &c.weight)?, tensor(2, &c.result)?);
     let sums = if c.data_type == DataType::F64 { DataType::F64 } else { DataType::F32 };
     let [stride, padding, dilation] = [c.stride, c.padding, c.dilation].map(|both| both.map(|size| size as i64));
     let geometry = [
-        (100, Values::Enum(DATA_TYPE, code(sums))),
-        (101, Values::Enum(MODE, 1)), // cross-correlation
-        (102, Values::Integers(&dilation)),
-        (103, Values::Integers(&stride)),
-        (104, Values::Integers(&padding)),
-        (105, Values::Integers(&padding)),
-        (106, Values::Integers(&[2])),
+        (CUDNN_ATTR_CONVOLUTION_COMP_TYPE, Values::Enum(CUDNN_TYPE_DATA_TYPE, code(sums))),
+        (CUDNN_ATTR_CONVOLUTION_CONV_MODE, Values::Enum(CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION)),
+        (CUDNN_ATTR_CONVOLUTION_DILATIONS, Values::Integers(&dilation)),
+        (CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, Values::Integers(&stride)),
+        (CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, Values::Integers(&padding)),
+        (CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, Values::Integers(&padding)),
+        (CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, Values::Integers(&[2])),
     ];
-    let geometry = Descriptor::with(api, CONVOLUTION, &geometry)?;
-    // The kind of object, and its attributes for image, weight, result, geometry, and the factors of the new and the
-    // old result.
+    let geometry = Descriptor::with(api, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, &geometry)?;
+    // alpha is the factor of the new result, beta that of the old one.
     let (kind, names) = match c.kind {
-        ConvolutionKind::Forward => (10, [704, 703, 705, 702, 700, 701]),
-        ConvolutionKind::ImageGrad => (12, [710, 709, 711, 708, 706, 707]),
-        ConvolutionKind::WeightGrad => (11, [716, 715, 717, 714, 712, 713]),
+        ConvolutionKind::Forward => (
+            CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+            [
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+            ],
+        ),
+        ConvolutionKind::ImageGrad => (
+            CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+            [
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+            ],
+        ),
+        ConvolutionKind::WeightGrad => (
+            CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+            [
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+            ],
+        ),
     };
     let factor = |value: f32| match sums {
         DataType::F64 => Values::DoubleNumber(value.into()),

@@ -5,7 +5,7 @@ use std::{
     mem, ptr,
 };
 
-use super::Api;
+use super::{Api, header::*};
 use crate::library::work::{Handle, Refusal, check_status};
 
 /// The value of an attribute.
@@ -22,15 +22,6 @@ pub(super) enum Values<'a> {
     /// Device addresses, or host addresses with exposed provenance.
     Addresses(&'a [u64]),
 }
-
-// `cudnnBackendAttributeType_t`.
-const HANDLE: c_int = 0;
-const BOOLEAN: c_int = 2;
-const INTEGER: c_int = 3;
-const FLOAT: c_int = 4;
-const DOUBLE: c_int = 5;
-const POINTER: c_int = 6;
-const DESCRIPTOR: c_int = 15;
 
 /// An object of the library.
 pub(super) struct Descriptor {
@@ -71,20 +62,20 @@ impl Descriptor {
 
     pub(super) fn set(&self, name: c_int, values: &Values<'_>) -> Result<(), Refusal> {
         match values {
-            Values::Integers(values) => self.set_all(name, INTEGER, values),
-            Values::Number(value) => self.set_all(name, FLOAT, &[*value]),
-            Values::DoubleNumber(value) => self.set_all(name, DOUBLE, &[*value]),
+            Values::Integers(values) => self.set_all(name, CUDNN_TYPE_INT64, values),
+            Values::Number(value) => self.set_all(name, CUDNN_TYPE_FLOAT, &[*value]),
+            Values::DoubleNumber(value) => self.set_all(name, CUDNN_TYPE_DOUBLE, &[*value]),
             Values::Enum(kind, value) => self.set_all(name, *kind, &[*value]),
-            Values::Flag(value) => self.set_all(name, BOOLEAN, &[*value]),
-            Values::Library(handle) => self.set_all(name, HANDLE, &[*handle]),
+            Values::Flag(value) => self.set_all(name, CUDNN_TYPE_BOOLEAN, &[*value]),
+            Values::Library(handle) => self.set_all(name, CUDNN_TYPE_HANDLE, &[*handle]),
             Values::Descriptors(list) => {
                 let handles: Vec<_> = list.iter().map(|descriptor| descriptor.get()).collect();
-                self.set_all(name, DESCRIPTOR, &handles)
+                self.set_all(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, &handles)
             }
             Values::Addresses(list) => {
                 let pointer = |&address| ptr::with_exposed_provenance_mut::<c_void>(address as usize);
                 let pointers: Vec<_> = list.iter().map(pointer).collect();
-                self.set_all(name, POINTER, &pointers)
+                self.set_all(name, CUDNN_TYPE_VOID_PTR, &pointers)
             }
         }
     }
@@ -101,8 +92,9 @@ impl Descriptor {
     pub(super) fn integer(&self, name: c_int) -> Result<i64, Refusal> {
         let (mut value, mut count) = (0_i64, 0);
         // SAFETY: the library's own object; writes at most one number of that type.
-        let status =
-            unsafe { (self.api.get)(self.get(), name, INTEGER, 1, &mut count, ptr::from_mut(&mut value).cast()) };
+        let status = unsafe {
+            (self.api.get)(self.get(), name, CUDNN_TYPE_INT64, 1, &mut count, ptr::from_mut(&mut value).cast())
+        };
         check_status("cudnnBackendGetAttribute", status).map(|()| value)
     }
 
@@ -122,7 +114,14 @@ impl Descriptor {
         let mut count = 0;
         // SAFETY: the library's own object; fills at most the given number of objects of that kind.
         let status = unsafe {
-            (self.api.get)(self.get(), name, DESCRIPTOR, most as i64, &mut count, handles.as_mut_ptr().cast())
+            (self.api.get)(
+                self.get(),
+                name,
+                CUDNN_TYPE_BACKEND_DESCRIPTOR,
+                most as i64,
+                &mut count,
+                handles.as_mut_ptr().cast(),
+            )
         };
         check_status("cudnnBackendGetAttribute", status)?;
         list.truncate(count.max(0) as usize);

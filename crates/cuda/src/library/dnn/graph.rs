@@ -1,51 +1,17 @@
 //! [`GraphBuilder`]: builds a graph of tensors and operations.
 
-use std::ffi::{c_int, c_void};
+use std::{
+    ffi::{c_int, c_void},
+    slice,
+};
 
 use super::{
     Api, Layout4,
     descriptor::{Descriptor, Values},
-    plan::{DATA_TYPE, OperationGraph, device_tensor, tensor_with},
+    header::*,
+    plan::{OperationGraph, tensor},
 };
 use crate::library::work::Refusal;
-
-// Types of elements: `cudnnDataType_t`.
-pub(super) const FLOAT: c_int = 0;
-const INT32: c_int = 4;
-const BOOLEAN: c_int = 11;
-
-// Operations on single elements: `cudnnPointwiseMode_t`.
-pub(super) const ADD: c_int = 0;
-pub(super) const MULTIPLY: c_int = 1;
-pub(super) const DIVIDE: c_int = 6;
-pub(super) const SUBTRACT: c_int = 9;
-pub(super) const EXP: c_int = 13;
-pub(super) const LOG: c_int = 15;
-pub(super) const IDENTITY: c_int = 21;
-const GREATER_OR_EQUAL: c_int = 303;
-const INDEX: c_int = 501;
-const SELECT: c_int = 601;
-
-// Reductions: `cudnnReduceTensorOp_t`.
-pub(super) const SUM: c_int = 0;
-pub(super) const MAX: c_int = 3;
-
-// Kinds of objects: `cudnnBackendDescriptorType_t`.
-const POINTWISE: c_int = 0;
-const OPERATION_POINTWISE: c_int = 13;
-const PRODUCT: c_int = 18;
-const OPERATION_PRODUCT: c_int = 19;
-const REDUCTION: c_int = 21;
-const OPERATION_REDUCTION: c_int = 22;
-const OPERATION_RESHAPE: c_int = 31;
-
-// Types of attributes: `cudnnBackendAttributeType_t`.
-const POINTWISE_MODE: c_int = 14;
-const REDUCTION_MODE: c_int = 18;
-const REORDERING: c_int = 20;
-
-/// The order of elements in which tensor cores add to memory: a `cudnnBackendTensorReordering_t`.
-const F16X16: c_int = 2;
 
 /// The alignment of addresses in bytes.
 pub(super) const ALIGNMENT: u32 = 16;
@@ -72,28 +38,31 @@ impl GraphBuilder {
 
     /// A tensor in device memory, whose address each call passes by this UID.
     pub(super) fn tensor(&mut self, uid: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
-        let descriptor = device_tensor(self.api, element, layout, uid, ALIGNMENT)?;
+        let descriptor = tensor(self.api, element, layout, uid, ALIGNMENT, &[])?;
         Ok(self.add_tensor(descriptor))
     }
 
-    /// Like [`tensor`](Self::tensor), for a tensor whose order of elements the library chooses.
+    /// Like [`tensor`](Self::tensor), for a tensor in the order of elements in which tensor cores add to memory.
     pub(super) fn reordered(&mut self, uid: i64, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
-        let order = [(909, Values::Enum(REORDERING, F16X16))];
-        let descriptor = tensor_with(self.api, element, layout, uid, ALIGNMENT, &order)?;
+        let order = Values::Enum(CUDNN_TYPE_TENSOR_REORDERING_MODE, CUDNN_TENSOR_REORDERING_F16X16);
+        let order = [(CUDNN_ATTR_TENSOR_REORDERING_MODE, order)];
+        let descriptor = tensor(self.api, element, layout, uid, ALIGNMENT, &order)?;
         Ok(self.add_tensor(descriptor))
     }
 
     /// An `f32` number in host memory, whose address each call passes by this UID.
     pub(super) fn scalar(&mut self, uid: i64) -> Result<Node, Refusal> {
         let one = Layout4 { sizes: [1; 4], strides: [1; 4] };
-        let descriptor = tensor_with(self.api, FLOAT, &one, uid, 4, &[(908, Values::Flag(true))])?;
+        let by_value = [(CUDNN_ATTR_TENSOR_IS_BY_VALUE, Values::Flag(true))];
+        let descriptor = tensor(self.api, CUDNN_DATA_FLOAT, &one, uid, 4, &by_value)?;
         Ok(self.add_tensor(descriptor))
     }
 
     /// A tensor that is never in memory.
     pub(super) fn virtual_tensor(&mut self, element: c_int, layout: &Layout4) -> Result<Node, Refusal> {
         let uid = FIRST_VIRTUAL + self.tensors.len() as i64;
-        let descriptor = tensor_with(self.api, element, layout, uid, ALIGNMENT, &[(907, Values::Flag(true))])?;
+        let is_virtual = [(CUDNN_ATTR_TENSOR_IS_VIRTUAL, Values::Flag(true))];
+        let descriptor = tensor(self.api, element, layout, uid, ALIGNMENT, &is_virtual)?;
         Ok(self.add_tensor(descriptor))
     }
 
@@ -104,59 +73,75 @@ impl GraphBuilder {
 
     /// Applies a pointwise operation to each element of `x` and the elements of up to two other tensors at the same index.
     pub(super) fn pointwise(&mut self, mode: c_int, x: Node, others: &[Node], out: Node) -> Result<Node, Refusal> {
-        self.pointwise_in(FLOAT, mode, &[], x, others, out)
+        self.pointwise_in(CUDNN_DATA_FLOAT, mode, None, x, others, out)
     }
 
     fn pointwise_in(
         &mut self,
         computing: c_int,
         mode: c_int,
-        axis: &[i64],
+        axis: Option<i64>,
         x: Node,
         others: &[Node],
         out: Node,
     ) -> Result<Node, Refusal> {
-        let setting = Descriptor::new(self.api, POINTWISE)?;
-        setting.set(0, &Values::Enum(POINTWISE_MODE, mode))?;
-        setting.set(1, &Values::Enum(DATA_TYPE, computing))?;
-        if !axis.is_empty() {
-            setting.set(9, &Values::Integers(axis))?;
-        }
-        let mut attributes = vec![(751, x), (753, out)];
-        attributes.extend([752, 758].into_iter().zip(others.iter().copied()));
-        self.operation(OPERATION_POINTWISE, Some((750, setting.finalized()?)), &attributes)?;
+        let mut settings = vec![
+            (CUDNN_ATTR_POINTWISE_MODE, Values::Enum(CUDNN_TYPE_POINTWISE_MODE, mode)),
+            (CUDNN_ATTR_POINTWISE_MATH_PREC, Values::Enum(CUDNN_TYPE_DATA_TYPE, computing)),
+        ];
+        settings.extend(axis.as_ref().map(|axis| (CUDNN_ATTR_POINTWISE_AXIS, Values::Integers(slice::from_ref(axis)))));
+        let setting = Descriptor::with(self.api, CUDNN_BACKEND_POINTWISE_DESCRIPTOR, &settings)?;
+        let inputs = [CUDNN_ATTR_OPERATION_POINTWISE_BDESC, CUDNN_ATTR_OPERATION_POINTWISE_TDESC];
+        let mut tensors = vec![(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x), (CUDNN_ATTR_OPERATION_POINTWISE_YDESC, out)];
+        tensors.extend(inputs.into_iter().zip(others.iter().copied()));
+        let setting = (CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, setting);
+        self.operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, Some(setting), &tensors)?;
         Ok(out)
     }
 
     /// `x` up to the diagonal of its last two dimensions, and `above` beyond it.
     pub(super) fn lower_triangle(&mut self, x: Node, above: Node, layout: &Layout4) -> Result<Node, Refusal> {
-        let [row, column] = [self.virtual_tensor(INT32, layout)?, self.virtual_tensor(INT32, layout)?];
-        self.pointwise_in(INT32, INDEX, &[2], x, &[], row)?;
-        self.pointwise_in(INT32, INDEX, &[3], x, &[], column)?;
-        let is_below = self.virtual_tensor(BOOLEAN, layout)?;
-        self.pointwise_in(BOOLEAN, GREATER_OR_EQUAL, &[], row, &[column], is_below)?;
-        let out = self.virtual_tensor(FLOAT, layout)?;
-        self.pointwise(SELECT, x, &[above, is_below], out)
+        let [row, column] =
+            [self.virtual_tensor(CUDNN_DATA_INT32, layout)?, self.virtual_tensor(CUDNN_DATA_INT32, layout)?];
+        self.pointwise_in(CUDNN_DATA_INT32, CUDNN_POINTWISE_GEN_INDEX, Some(2), x, &[], row)?;
+        self.pointwise_in(CUDNN_DATA_INT32, CUDNN_POINTWISE_GEN_INDEX, Some(3), x, &[], column)?;
+        let is_below = self.virtual_tensor(CUDNN_DATA_BOOLEAN, layout)?;
+        self.pointwise_in(CUDNN_DATA_BOOLEAN, CUDNN_POINTWISE_CMP_GE, None, row, &[column], is_below)?;
+        let out = self.virtual_tensor(CUDNN_DATA_FLOAT, layout)?;
+        self.pointwise(CUDNN_POINTWISE_BINARY_SELECT, x, &[above, is_below], out)
     }
 
     /// The matrix product of the last two dimensions, summed in `f32`.
-    pub(super) fn product(&mut self, a: Node, b: Node, out: Node) -> Result<Node, Refusal> {
-        let setting = Descriptor::with(self.api, PRODUCT, &[(1500, Values::Enum(DATA_TYPE, FLOAT))])?;
-        self.operation(OPERATION_PRODUCT, Some((1523, setting)), &[(1520, a), (1521, b), (1522, out)])?;
+    pub(super) fn matmul(&mut self, a: Node, b: Node, out: Node) -> Result<Node, Refusal> {
+        let settings = [(CUDNN_ATTR_MATMUL_COMP_TYPE, Values::Enum(CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT))];
+        let setting = Descriptor::with(self.api, CUDNN_BACKEND_MATMUL_DESCRIPTOR, &settings)?;
+        let tensors = [
+            (CUDNN_ATTR_OPERATION_MATMUL_ADESC, a),
+            (CUDNN_ATTR_OPERATION_MATMUL_BDESC, b),
+            (CUDNN_ATTR_OPERATION_MATMUL_CDESC, out),
+        ];
+        let setting = (CUDNN_ATTR_OPERATION_MATMUL_DESC, setting);
+        self.operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR, Some(setting), &tensors)?;
         Ok(out)
     }
 
     /// Reduces `x` over the dimensions in which `out` has size 1.
     pub(super) fn reduction(&mut self, mode: c_int, x: Node, out: Node) -> Result<Node, Refusal> {
-        let settings = [(1600, Values::Enum(REDUCTION_MODE, mode)), (1601, Values::Enum(DATA_TYPE, FLOAT))];
-        let setting = Descriptor::with(self.api, REDUCTION, &settings)?;
-        self.operation(OPERATION_REDUCTION, Some((1612, setting)), &[(1610, x), (1611, out)])?;
+        let settings = [
+            (CUDNN_ATTR_REDUCTION_OPERATOR, Values::Enum(CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, mode)),
+            (CUDNN_ATTR_REDUCTION_COMP_TYPE, Values::Enum(CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT)),
+        ];
+        let setting = Descriptor::with(self.api, CUDNN_BACKEND_REDUCTION_DESCRIPTOR, &settings)?;
+        let tensors = [(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x), (CUDNN_ATTR_OPERATION_REDUCTION_YDESC, out)];
+        let setting = (CUDNN_ATTR_OPERATION_REDUCTION_DESC, setting);
+        self.operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR, Some(setting), &tensors)?;
         Ok(out)
     }
 
     /// The same elements, with the sizes and strides of `out`.
     pub(super) fn reshape(&mut self, x: Node, out: Node) -> Result<Node, Refusal> {
-        self.operation(OPERATION_RESHAPE, None, &[(2200, x), (2201, out)])?;
+        let tensors = [(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x), (CUDNN_ATTR_OPERATION_RESHAPE_YDESC, out)];
+        self.operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR, None, &tensors)?;
         Ok(out)
     }
 

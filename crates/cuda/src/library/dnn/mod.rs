@@ -4,13 +4,14 @@
 //! the fastest, of those that have the requested precision and determinism.
 //!
 //! - `convolution.rs`, `attention.rs`: the operations and their graphs, which `graph.rs` builds;
-//! - `plan.rs`: makes a plan of a graph; `measure.rs` finds the fastest; `descriptor.rs`: the library's only kind of
-//!   object.
+//! - `plan.rs`: makes a plan of a graph; `measure.rs` finds the fastest;
+//! - `descriptor.rs`: the library's only kind of object; `header.rs`: the constants of its header.
 
 mod attention;
 mod convolution;
 mod descriptor;
 mod graph;
+mod header;
 mod measure;
 mod plan;
 

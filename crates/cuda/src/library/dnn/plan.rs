@@ -9,6 +9,7 @@ use std::{
 use super::{
     Api, Attention, AttentionGrads, Choice, Convolution, Layout4, attention, convolution,
     descriptor::{Descriptor, Values},
+    header::*,
 };
 use crate::library::work::Refusal;
 use crate::library::{DataType, Exactness};
@@ -30,30 +31,6 @@ pub(super) struct Key {
     /// The most scratch memory.
     pub(super) scratch_bytes: usize,
 }
-
-// Kinds of objects: `cudnnBackendDescriptorType_t`.
-const ENGINE: c_int = 2;
-const CONFIGURATION: c_int = 3;
-const HEURISTIC: c_int = 4;
-const PLAN: c_int = 5;
-const GRAPH: c_int = 15;
-const PACK: c_int = 16;
-const TENSOR: c_int = 17;
-
-// Types of attributes: `cudnnBackendAttributeType_t`.
-pub(super) const DATA_TYPE: c_int = 1;
-const HEURISTIC_MODE: c_int = 8;
-const NOTE: c_int = 11;
-
-// `cudnnBackendNumericalNote_t`.
-const TENSOR_CORE: c_int = 0;
-const ROUNDS_INPUTS: c_int = 1;
-const REDUCED_SUMS: c_int = 2;
-const NONDETERMINISTIC: c_int = 4;
-
-// `cudnnBackendHeurMode_t`: engines sorted by a model of their speed, and engines that support all operations.
-const BY_SPEED: c_int = 3;
-const FOR_EVERYTHING: c_int = 2;
 
 /// More than the library proposes: it has proposed up to 37. For `f32`, engines that use tensor cores come first, so
 /// a lower limit might cut off all exact ones.
@@ -82,8 +59,11 @@ impl OperationGraph {
         others: Vec<Descriptor>,
     ) -> Result<OperationGraph, Refusal> {
         let all: Vec<&Descriptor> = operations.iter().collect();
-        let attributes = [(800, Values::Library(library)), (801, Values::Descriptors(&all))];
-        let descriptor = Descriptor::with(api, GRAPH, &attributes)?;
+        let attributes = [
+            (CUDNN_ATTR_OPERATIONGRAPH_HANDLE, Values::Library(library)),
+            (CUDNN_ATTR_OPERATIONGRAPH_OPS, Values::Descriptors(&all)),
+        ];
+        let descriptor = Descriptor::with(api, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR, &attributes)?;
         Ok(OperationGraph { descriptor, _others: others.into_iter().chain(operations).collect() })
     }
 }
@@ -121,11 +101,20 @@ impl Operation {
     fn refused_notes(&self) -> &'static [c_int] {
         match self {
             Operation::Convolution(Convolution { data_type: DataType::F32, exactness, .. }, _) => match exactness {
-                Exactness::Exact => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS, TENSOR_CORE],
-                Exactness::Tf32 | Exactness::Bf16 => &[NONDETERMINISTIC, REDUCED_SUMS, ROUNDS_INPUTS],
+                Exactness::Exact => &[
+                    CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+                    CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+                    CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+                    CUDNN_NUMERICAL_NOTE_TENSOR_CORE,
+                ],
+                Exactness::Tf32 | Exactness::Bf16 => &[
+                    CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC,
+                    CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+                    CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS,
+                ],
             },
             Operation::AttentionGrads(AttentionGrads { is_deterministic: false, .. }) => &[],
-            _ => &[NONDETERMINISTIC],
+            _ => &[CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC],
         }
     }
 }
@@ -158,14 +147,19 @@ impl Plan {
             let graph = graph.clone();
             move |mode| proposals(api, &graph.descriptor, mode).unwrap_or_default()
         };
-        let configurations = [BY_SPEED, FOR_EVERYTHING].into_iter().flat_map(of_mode).enumerate();
+        // Engines sorted by a model of their speed, then engines that support all operations.
+        let modes = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK];
+        let configurations = modes.into_iter().flat_map(of_mode).enumerate();
         let plan = move |(number, configuration): (usize, Descriptor)| {
             if !wanted(number) || !is_acceptable(&configuration, &key.operation).unwrap_or(false) {
                 return None;
             }
-            let attributes = [(400, Values::Library(library)), (401, Values::Descriptors(&[&configuration]))];
-            let plan = Descriptor::with(api, PLAN, &attributes).ok()?;
-            let scratch_bytes = plan.integer(402).ok()?.max(0) as usize;
+            let attributes = [
+                (CUDNN_ATTR_EXECUTION_PLAN_HANDLE, Values::Library(library)),
+                (CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, Values::Descriptors(&[&configuration])),
+            ];
+            let plan = Descriptor::with(api, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &attributes).ok()?;
+            let scratch_bytes = plan.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE).ok()?.max(0) as usize;
             let plan = Plan { api, plan, scratch_bytes, _parts: (graph.clone(), configuration) };
             (scratch_bytes <= key.scratch_bytes).then_some((number, plan))
         };
@@ -185,11 +179,11 @@ impl Plan {
     pub(super) unsafe fn run(&self, library: *mut c_void, tensors: &[(i64, u64)], scratch: u64) -> c_int {
         let (uids, addresses): (Vec<i64>, Vec<u64>) = tensors.iter().copied().unzip();
         let attributes = [
-            (1001, Values::Addresses(&addresses)),
-            (1000, Values::Integers(&uids)),
-            (1003, Values::Addresses(&[scratch])),
+            (CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, Values::Addresses(&addresses)),
+            (CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, Values::Integers(&uids)),
+            (CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Values::Addresses(&[scratch])),
         ];
-        match Descriptor::with(self.api, PACK, &attributes) {
+        match Descriptor::with(self.api, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &attributes) {
             // SAFETY: the objects belong to the library; the caller vouches for the rest.
             Ok(pack) => unsafe { (self.api.execute)(library, self.plan.get(), pack.get()) },
             Err(refusal) => refusal.status,
@@ -200,57 +194,51 @@ impl Plan {
 /// The library's code of a type.
 pub(super) fn code(data_type: DataType) -> c_int {
     match data_type {
-        DataType::F32 => 0,
-        DataType::F64 => 1,
-        DataType::F16 => 2,
-        DataType::Bf16 => 9,
+        DataType::F32 => CUDNN_DATA_FLOAT,
+        DataType::F64 => CUDNN_DATA_DOUBLE,
+        DataType::F16 => CUDNN_DATA_HALF,
+        DataType::Bf16 => CUDNN_DATA_BFLOAT16,
     }
 }
 
-/// A tensor whose address each call passes by this UID.
-pub(super) fn device_tensor(
+/// A tensor whose address each call passes by this UID, with additional attributes.
+pub(super) fn tensor(
     api: &'static Api,
     data_type: c_int,
     layout: &Layout4,
     uid: i64,
     alignment: u32,
-) -> Result<Descriptor, Refusal> {
-    tensor_with(api, data_type, layout, uid, alignment, &[])
-}
-
-/// A tensor with additional attributes.
-pub(super) fn tensor_with(
-    api: &'static Api,
-    data_type: c_int,
-    layout: &Layout4,
-    uid: i64,
-    alignment: u32,
-    flags: &[(c_int, Values<'_>)],
+    attributes: &[(c_int, Values<'_>)],
 ) -> Result<Descriptor, Refusal> {
     let [sizes, strides] = [layout.sizes, layout.strides].map(|sizes| sizes.map(|size| size as i64));
-    let tensor = Descriptor::new(api, TENSOR)?;
-    tensor.set(901, &Values::Enum(DATA_TYPE, data_type))?;
-    tensor.set(902, &Values::Integers(&sizes))?;
-    tensor.set(903, &Values::Integers(&strides))?;
-    tensor.set(906, &Values::Integers(&[uid]))?;
-    tensor.set(900, &Values::Integers(&[i64::from(alignment)]))?;
-    flags.iter().try_for_each(|(name, values)| tensor.set(*name, values))?;
+    let tensor = Descriptor::new(api, CUDNN_BACKEND_TENSOR_DESCRIPTOR)?;
+    tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, &Values::Enum(CUDNN_TYPE_DATA_TYPE, data_type))?;
+    tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, &Values::Integers(&sizes))?;
+    tensor.set(CUDNN_ATTR_TENSOR_STRIDES, &Values::Integers(&strides))?;
+    tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, &Values::Integers(&[uid]))?;
+    tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &Values::Integers(&[i64::from(alignment)]))?;
+    attributes.iter().try_for_each(|(name, values)| tensor.set(*name, values))?;
     tensor.finalized()
 }
 
 /// The configurations that the library proposes for a graph, the best first.
 fn proposals(api: &'static Api, graph: &Descriptor, mode: c_int) -> Result<Vec<Descriptor>, Refusal> {
-    let attributes = [(201, Values::Descriptors(&[graph])), (200, Values::Enum(HEURISTIC_MODE, mode))];
-    match Descriptor::with(api, HEURISTIC, &attributes) {
-        Ok(heuristic) => heuristic.descriptors(202, CONFIGURATION, MAX_PROPOSALS),
+    let attributes = [
+        (CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, Values::Descriptors(&[graph])),
+        (CUDNN_ATTR_ENGINEHEUR_MODE, Values::Enum(CUDNN_TYPE_HEUR_MODE, mode)),
+    ];
+    match Descriptor::with(api, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &attributes) {
+        Ok(heuristic) => {
+            heuristic.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, MAX_PROPOSALS)
+        }
         Err(_) => Ok(Vec::new()),
     }
 }
 
 /// Whether the configuration has the requested precision and determinism.
 fn is_acceptable(configuration: &Descriptor, operation: &Operation) -> Result<bool, Refusal> {
-    let engines = configuration.descriptors(300, ENGINE, 1)?;
+    let engines = configuration.descriptors(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
     let Some(engine) = engines.first() else { return Ok(false) };
-    let notes = engine.enums(1303, NOTE)?;
+    let notes = engine.enums(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE)?;
     Ok(!notes.iter().any(|note| operation.refused_notes().contains(note)))
 }
