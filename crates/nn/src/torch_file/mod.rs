@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! container.rs   which format it is, the offsets of storages           a file     → pickles, offsets
-//! pickle.rs      the instructions that are allowed; globals.rs: names pickles    → a graph (graph.rs)
+//! pickle.rs      the instructions of opcode.rs, names of globals.rs   pickles    → a graph (graph.rs)
 //! read.rs        each storage once, views of it                       the graph  → TorchValue
 //! value.rs       state dicts and optimizers                           TorchValue ⇄ StateDict, OptimizerState
 //! write.rs                                                            TorchValue → a file
@@ -16,6 +16,7 @@ mod container;
 mod fault;
 mod globals;
 mod graph;
+mod opcode;
 mod pickle;
 mod read;
 mod value;

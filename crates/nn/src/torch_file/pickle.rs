@@ -14,6 +14,7 @@ use pagelock_tensor::CountedHeap;
 use super::fault::{Fault, charge, damaged, reserve};
 use super::globals::Global;
 use super::graph::{Graph, Id, Node, Sequence, TensorClaim};
+use super::opcode;
 
 /// The bytes of a node in the graph, on the stack and in the memo.
 const NODE_BYTES: usize = 2 * (size_of::<Node>() + 4 * size_of::<Id>()) + size_of::<TensorClaim>();
@@ -68,31 +69,31 @@ impl<'a> Unpickler<'a> {
     fn instruction(&mut self) -> Result<Option<Id>, Fault> {
         let [code] = self.bytes()?;
         match code {
-            b'.' => return self.pop().map(Some),
-            b'\x80' => drop(self.bytes::<1>()?), // the version
-            b'(' => self.marks.push(self.stack.len()),
-            b'c' => self.global()?,
-            b'R' | b'\x81' => {
+            opcode::STOP => return self.pop().map(Some),
+            opcode::PROTO => drop(self.bytes::<1>()?), // the version
+            opcode::MARK => self.marks.push(self.stack.len()),
+            opcode::GLOBAL => self.global()?,
+            opcode::REDUCE | opcode::NEWOBJ => {
                 let (arguments, function) = (self.pop()?, self.pop()?);
                 let node = self.graph.call(function, arguments)?;
                 self.check_growth(node.copied_bytes())?;
                 self.push(node);
             }
-            b'b' => {
+            opcode::BUILD => {
                 let (state, object) = (self.pop()?, self.pop()?);
                 self.graph.build(object, state)?;
                 self.stack.push(object);
             }
-            b'Q' => {
+            opcode::BINPERSID => {
                 let id = self.pop()?;
                 let node = self.graph.persistent(id)?;
                 self.check_growth(node.copied_bytes())?;
                 self.push(node);
             }
-            b'q' | b'r' => self.put(code == b'r')?,
-            b'h' | b'j' => self.get(code == b'j')?,
-            b'a' | b'e' | b's' | b'u' => self.append_items(code)?,
-            b't' | b'\x85' | b'\x86' | b'\x87' => self.tuple(code)?,
+            opcode::BINPUT | opcode::LONG_BINPUT => self.put(code == opcode::LONG_BINPUT)?,
+            opcode::BINGET | opcode::LONG_BINGET => self.get(code == opcode::LONG_BINGET)?,
+            opcode::APPEND | opcode::APPENDS | opcode::SETITEM | opcode::SETITEMS => self.append_items(code)?,
+            opcode::TUPLE | opcode::TUPLE1 | opcode::TUPLE2 | opcode::TUPLE3 => self.tuple(code)?,
             _ => {
                 let node = self.literal(code)?;
                 self.push(node);
@@ -113,27 +114,27 @@ impl<'a> Unpickler<'a> {
     /// A value that follows its instruction in the pickle.
     fn literal(&mut self, code: u8) -> Result<Node, Fault> {
         Ok(match code {
-            b'N' => Node::None,
-            b'\x88' => Node::Bool(true),
-            b'\x89' => Node::Bool(false),
-            b'K' => Node::Int(i64::from(self.bytes::<1>()?[0])),
-            b'M' => Node::Int(i64::from(u16::from_le_bytes(self.bytes()?))),
-            b'J' => Node::Int(i64::from(i32::from_le_bytes(self.bytes()?))),
-            b'\x8a' => self.long()?,
-            b'G' => Node::Float(f64::from_be_bytes(self.bytes()?)),
-            b'X' => {
+            opcode::NONE => Node::None,
+            opcode::NEWTRUE => Node::Bool(true),
+            opcode::NEWFALSE => Node::Bool(false),
+            opcode::BININT1 => Node::Int(i64::from(self.bytes::<1>()?[0])),
+            opcode::BININT2 => Node::Int(i64::from(u16::from_le_bytes(self.bytes()?))),
+            opcode::BININT => Node::Int(i64::from(i32::from_le_bytes(self.bytes()?))),
+            opcode::LONG1 => self.long()?,
+            opcode::BINFLOAT => Node::Float(f64::from_be_bytes(self.bytes()?)),
+            opcode::BINUNICODE => {
                 let len = u32::from_le_bytes(self.bytes()?);
                 let text = String::from_utf8(self.take(u64::from(len))?);
                 Node::Text(text.map_err(|_| damaged("a string is not UTF-8"))?.into())
             }
-            b'U' => {
+            opcode::SHORT_BINSTRING => {
                 let [len] = self.bytes()?;
                 Node::Bytes(self.take(u64::from(len))?.into())
             }
-            b')' => Node::Sequence(Sequence::Tuple, Vec::new()),
-            b']' => Node::Sequence(Sequence::List, Vec::new()),
-            b'\x8f' => Node::Sequence(Sequence::Set, Vec::new()),
-            b'}' => Node::Dict(Vec::new()),
+            opcode::EMPTY_TUPLE => Node::Sequence(Sequence::Tuple, Vec::new()),
+            opcode::EMPTY_LIST => Node::Sequence(Sequence::List, Vec::new()),
+            opcode::EMPTY_SET => Node::Sequence(Sequence::Set, Vec::new()),
+            opcode::EMPTY_DICT => Node::Dict(Vec::new()),
             _ => {
                 let problem =
                     format!("instruction {code:#04x} at byte {} of a pickle is not one of a PyTorch file", self.at - 1);
@@ -202,8 +203,8 @@ impl<'a> Unpickler<'a> {
     /// Moves the top of the stack into the list or dict below it.
     fn append_items(&mut self, code: u8) -> Result<(), Fault> {
         let items = match code {
-            b'a' => vec![self.pop()?],
-            b's' => {
+            opcode::APPEND => vec![self.pop()?],
+            opcode::SETITEM => {
                 let (value, key) = (self.pop()?, self.pop()?);
                 vec![key, value]
             }
@@ -211,8 +212,8 @@ impl<'a> Unpickler<'a> {
         };
         let &target = self.stack.last().filter(|_| self.is_above_mark()).ok_or_else(stack_underflow)?;
         match (self.graph.node_mut(target), code) {
-            (Node::Sequence(Sequence::List, list), b'a' | b'e') => list.extend(items),
-            (Node::Dict(entries), b's' | b'u') if items.len().is_multiple_of(2) => {
+            (Node::Sequence(Sequence::List, list), opcode::APPEND | opcode::APPENDS) => list.extend(items),
+            (Node::Dict(entries), opcode::SETITEM | opcode::SETITEMS) if items.len().is_multiple_of(2) => {
                 entries.extend(items.chunks_exact(2).map(|pair| (pair[0], pair[1])));
             }
             _ => return Err(damaged("a pickle adds items to something that is not a list or dict")),
@@ -222,9 +223,9 @@ impl<'a> Unpickler<'a> {
 
     fn tuple(&mut self, code: u8) -> Result<(), Fault> {
         let items = match code {
-            b't' => self.pop_mark()?,
+            opcode::TUPLE => self.pop_mark()?,
             code => {
-                let mut items = (0..code - b'\x84').map(|_| self.pop()).collect::<Result<Vec<_>, _>>()?;
+                let mut items = (opcode::TUPLE1..=code).map(|_| self.pop()).collect::<Result<Vec<_>, _>>()?;
                 items.reverse();
                 items
             }

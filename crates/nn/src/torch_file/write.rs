@@ -13,6 +13,7 @@ use zip::{CompressionMethod, ZipWriter};
 use super::MAX_DEPTH;
 use super::fault::{Fault, charge};
 use super::globals::storage_name;
+use super::opcode;
 use super::value::TorchValue;
 use crate::{Error, Result};
 
@@ -22,9 +23,9 @@ const ALIGN: u16 = 64;
 pub(super) fn save(value: &TorchValue, path: &Path) -> Result<()> {
     let mut storages = Storages::default();
     storages.add(value, 0)?;
-    let mut pickle = Pickle { out: b"\x80\x02".to_vec(), globals: HashMap::new(), storages: &storages };
+    let mut pickle = Pickle { out: vec![opcode::PROTO, 2], globals: HashMap::new(), storages: &storages };
     pickle.value(value);
-    pickle.out.push(b'.');
+    pickle.out.push(opcode::STOP);
     let _charged = charge(pickle.out.len()).map_err(|fault| fault.of(path))?;
     write(&pickle.out, &storages, path).map_err(|fault| match fault {
         Fault::Io(source) => tensor::Error::Io { action: "write", path: path.to_owned(), source }.into(),
@@ -137,11 +138,11 @@ struct Pickle<'a> {
 impl Pickle<'_> {
     fn value(&mut self, value: &TorchValue) {
         match value {
-            TorchValue::None => self.out.push(b'N'),
-            TorchValue::Bool(flag) => self.out.push(if *flag { b'\x88' } else { b'\x89' }),
+            TorchValue::None => self.out.push(opcode::NONE),
+            TorchValue::Bool(flag) => self.out.push(if *flag { opcode::NEWTRUE } else { opcode::NEWFALSE }),
             TorchValue::Int(number) => self.int(*number),
             TorchValue::Float(number) => {
-                self.out.push(b'G');
+                self.out.push(opcode::BINFLOAT);
                 self.out.extend(number.to_be_bytes());
             }
             TorchValue::Text(text) => self.text(text),
@@ -149,32 +150,32 @@ impl Pickle<'_> {
                 self.global("_codecs", "encode");
                 self.text(&bytes.iter().map(|&byte| char::from(byte)).collect::<String>());
                 self.text("latin1");
-                self.out.extend(b"\x86R");
+                self.out.extend([opcode::TUPLE2, opcode::REDUCE]);
             }
             TorchValue::DType(name) => self.global("torch", name),
             TorchValue::Tensor(tensor) => self.tensor(tensor),
             TorchValue::List(items) => {
-                self.out.extend(b"](");
+                self.out.extend([opcode::EMPTY_LIST, opcode::MARK]);
                 items.iter().for_each(|item| self.value(item));
-                self.out.push(b'e');
+                self.out.push(opcode::APPENDS);
             }
             TorchValue::Tuple(items) => {
-                self.out.push(b'(');
+                self.out.push(opcode::MARK);
                 items.iter().for_each(|item| self.value(item));
-                self.out.push(b't');
+                self.out.push(opcode::TUPLE);
             }
             TorchValue::Dict(entries) => {
                 if value.is_state_dict() {
                     self.ordered_dict()
                 } else {
-                    self.out.push(b'}')
+                    self.out.push(opcode::EMPTY_DICT)
                 }
-                self.out.push(b'(');
+                self.out.push(opcode::MARK);
                 for (key, value) in entries {
                     self.value(key);
                     self.value(value);
                 }
-                self.out.push(b'u');
+                self.out.push(opcode::SETITEMS);
             }
         }
     }
@@ -182,51 +183,51 @@ impl Pickle<'_> {
     fn tensor(&mut self, tensor: &AnyTensor) {
         let Some((key, part)) = self.storages.of(tensor) else { unreachable!("`Storages::add` visited all tensors") };
         self.global("torch._utils", "_rebuild_tensor_v2");
-        self.out.extend(b"((");
+        self.out.extend([opcode::MARK, opcode::MARK]);
         self.text("storage");
         self.global("torch", storage_name(tensor.dtype()));
         self.text(&key.to_string());
         self.text("cpu");
         self.int((part.end - part.start) as i64);
-        self.out.extend(b"tQ");
+        self.out.extend([opcode::TUPLE, opcode::BINPERSID]);
         let is_empty = tensor.shape().elements() == 0;
         self.int(if is_empty { 0 } else { (tensor.storage_offset() - part.start) as i64 });
         for sizes in [tensor.dims(), tensor.strides()] {
-            self.out.push(b'(');
+            self.out.push(opcode::MARK);
             sizes.iter().for_each(|&size| self.int(size as i64));
-            self.out.push(b't');
+            self.out.push(opcode::TUPLE);
         }
-        self.out.push(b'\x89'); // requires no gradient
+        self.out.push(opcode::NEWFALSE); // requires no gradient
         self.ordered_dict(); // has no hooks
-        self.out.extend(b"tR");
+        self.out.extend([opcode::TUPLE, opcode::REDUCE]);
     }
 
     fn ordered_dict(&mut self) {
         self.global("collections", "OrderedDict");
-        self.out.extend(b")R");
+        self.out.extend([opcode::EMPTY_TUPLE, opcode::REDUCE]);
     }
 
     /// Writes a global the first time, and after that a reference to the memo.
     fn global(&mut self, module: &str, name: &str) {
         let (full, next) = (format!("{module}\n{name}\n"), self.globals.len() as u32);
         if let Some(number) = self.globals.get(&full) {
-            self.out.push(b'j');
+            self.out.push(opcode::LONG_BINGET);
             self.out.extend(number.to_le_bytes());
             return;
         }
-        self.out.push(b'c');
+        self.out.push(opcode::GLOBAL);
         self.out.extend(full.as_bytes());
-        self.out.push(b'r');
+        self.out.push(opcode::LONG_BINPUT);
         self.out.extend(next.to_le_bytes());
         self.globals.insert(full, next);
     }
 
     fn int(&mut self, number: i64) {
         if let Ok(small) = i32::try_from(number) {
-            self.out.push(b'J');
+            self.out.push(opcode::BININT);
             self.out.extend(small.to_le_bytes());
         } else {
-            self.out.extend(b"\x8a\x08");
+            self.out.extend([opcode::LONG1, 8]); // bytes
             self.out.extend(number.to_le_bytes());
         }
     }
@@ -234,7 +235,7 @@ impl Pickle<'_> {
     /// Truncates texts of 4 GiB and more.
     fn text(&mut self, text: &str) {
         let text = &text.as_bytes()[..text.len().min(u32::MAX as usize)];
-        self.out.push(b'X');
+        self.out.push(opcode::BINUNICODE);
         self.out.extend((text.len() as u32).to_le_bytes());
         self.out.extend(text);
     }

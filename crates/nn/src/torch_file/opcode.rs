@@ -1,0 +1,36 @@
+//! The instructions of pickles that PyTorch's files use, named as in Python's `pickletools`.
+
+pub(super) const APPEND: u8 = b'a';
+pub(super) const APPENDS: u8 = b'e';
+pub(super) const BINFLOAT: u8 = b'G';
+pub(super) const BINGET: u8 = b'h';
+pub(super) const BININT: u8 = b'J';
+pub(super) const BININT1: u8 = b'K';
+pub(super) const BININT2: u8 = b'M';
+pub(super) const BINPERSID: u8 = b'Q';
+pub(super) const BINPUT: u8 = b'q';
+pub(super) const BINUNICODE: u8 = b'X';
+pub(super) const BUILD: u8 = b'b';
+pub(super) const EMPTY_DICT: u8 = b'}';
+pub(super) const EMPTY_LIST: u8 = b']';
+pub(super) const EMPTY_SET: u8 = b'\x8f';
+pub(super) const EMPTY_TUPLE: u8 = b')';
+pub(super) const GLOBAL: u8 = b'c';
+pub(super) const LONG1: u8 = b'\x8a';
+pub(super) const LONG_BINGET: u8 = b'j';
+pub(super) const LONG_BINPUT: u8 = b'r';
+pub(super) const MARK: u8 = b'(';
+pub(super) const NEWFALSE: u8 = b'\x89';
+pub(super) const NEWOBJ: u8 = b'\x81';
+pub(super) const NEWTRUE: u8 = b'\x88';
+pub(super) const NONE: u8 = b'N';
+pub(super) const PROTO: u8 = b'\x80';
+pub(super) const REDUCE: u8 = b'R';
+pub(super) const SETITEM: u8 = b's';
+pub(super) const SETITEMS: u8 = b'u';
+pub(super) const SHORT_BINSTRING: u8 = b'U';
+pub(super) const STOP: u8 = b'.';
+pub(super) const TUPLE: u8 = b't';
+pub(super) const TUPLE1: u8 = b'\x85';
+pub(super) const TUPLE2: u8 = b'\x86';
+pub(super) const TUPLE3: u8 = b'\x87';
