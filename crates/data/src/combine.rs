@@ -34,9 +34,6 @@ impl<D: Dataset> ConcatDataset<D> {
     ///
     /// # Errors
     /// [`Error::Argument`] without datasets, and if there are more samples than fit into a `usize`.
-    ///
-    /// # Examples
-    /// See [`ConcatDataset`].
     pub fn new(datasets: impl IntoIterator<Item = D>) -> Result<Self> {
         let datasets: Vec<D> = datasets.into_iter().collect();
         let lens: Vec<usize> = datasets.iter().map(Dataset::len).collect();
@@ -44,9 +41,6 @@ impl<D: Dataset> ConcatDataset<D> {
     }
 
     /// The datasets.
-    ///
-    /// # Examples
-    /// See [`ConcatDataset`].
     pub fn datasets(&self) -> &[D] {
         &self.datasets
     }
@@ -153,9 +147,6 @@ pub struct ChainDataset<D> {
 
 impl<D: IterableDataset> ChainDataset<D> {
     /// The samples of the first dataset, then those of the second, and so on.
-    ///
-    /// # Examples
-    /// See [`ChainDataset`].
     pub fn new(datasets: impl IntoIterator<Item = D>) -> Self {
         Self { datasets: datasets.into_iter().collect() }
     }
@@ -210,9 +201,6 @@ impl<T: DatasetTuple> StackDataset<T> {
     ///
     /// # Errors
     /// [`Error::Argument`] if they have different numbers of samples.
-    ///
-    /// # Examples
-    /// See [`StackDataset`].
     pub fn new(datasets: T) -> Result<Self> {
         let n_samples = common_len(&datasets.lens(), |lens| {
             format!("the datasets of a StackDataset have {lens} samples; all need the same number, so take a Subset")

@@ -111,17 +111,11 @@ impl CsvTable {
 
     /// The names of the columns, as the header has them. Columns are found by these names, and by names without the
     /// spaces around them.
-    ///
-    /// # Examples
-    /// See [`CsvTable`].
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
     /// How many rows there are, without the header.
-    ///
-    /// # Examples
-    /// See [`CsvTable`].
     pub fn n_rows(&self) -> usize {
         self.n_rows
     }
@@ -138,9 +132,6 @@ impl CsvTable {
     ///
     /// # Errors
     /// As [`numbers_of`](Self::numbers_of).
-    ///
-    /// # Examples
-    /// See [`numbers_of`](Self::numbers_of).
     pub fn column_of<K: Kind>(&self, dtype: DType, name: &str) -> Result<Tensor<K>> {
         Ok(self.numbers_of(dtype, &[name])?.reshape([-1])?)
     }
@@ -179,9 +170,6 @@ impl CsvTable {
     }
 
     /// Counts cells with one of these texts as missing, for example "NA" and "?". Empty cells are always missing.
-    ///
-    /// # Examples
-    /// See [`fill_missing`](Self::fill_missing).
     pub fn na_values(mut self, texts: &[&str]) -> Self {
         self.na_values = texts.iter().map(|&text| text.to_owned()).collect();
         self

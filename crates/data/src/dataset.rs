@@ -75,9 +75,6 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// Applies `f` to every sample. The random numbers that `f` gets depend only on `seed`, the epoch and the
     /// sample's index, so they are the same for any number of workers and after a restart.
-    ///
-    /// # Examples
-    /// See [`Transformed`].
     fn transform<S, F>(self, seed: u64, f: F) -> Transformed<Self, F>
     where
         Self: Sized,
@@ -261,9 +258,6 @@ impl<T: Rows> TensorDataset<T> {
     }
 
     /// The tensors.
-    ///
-    /// # Examples
-    /// See [`TensorDataset`].
     pub fn tensors(&self) -> &T {
         &self.tensors
     }

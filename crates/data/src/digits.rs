@@ -110,17 +110,11 @@ impl Digits {
     }
 
     /// How many images there are.
-    ///
-    /// # Examples
-    /// See [`Digits`].
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
     /// Whether there are none.
-    ///
-    /// # Examples
-    /// See [`slice`](Self::slice).
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -145,17 +139,11 @@ impl Digits {
     }
 
     /// All pixels: 784 bytes per image.
-    ///
-    /// # Examples
-    /// See [`Digits`].
     pub fn image_bytes(&self) -> &[u8] {
         &self.images.bytes()[self.range.start * PIXELS..self.range.end * PIXELS]
     }
 
     /// All labels, from 0 to 9.
-    ///
-    /// # Examples
-    /// See [`Digits`].
     pub fn label_bytes(&self) -> &[u8] {
         &self.labels.bytes()[self.range.clone()]
     }
@@ -199,9 +187,6 @@ impl Digits {
     ///
     /// # Errors
     /// [`Error::Tensor`] if the budget of host memory refuses.
-    ///
-    /// # Examples
-    /// See [`Digits`].
     pub fn planes(&self) -> Result<Tensor> {
         Ok(Tensor::build([self.len(), 1, SIDE, SIDE], |out| to_unit(self.image_bytes(), out))?)
     }
@@ -210,9 +195,6 @@ impl Digits {
     ///
     /// # Errors
     /// [`Error::Tensor`] if the budget of host memory refuses.
-    ///
-    /// # Examples
-    /// See [`Digits`].
     pub fn labels(&self) -> Result<Tensor<Int>> {
         Ok(Tensor::build(self.len(), |out: &mut [i64]| {
             for (out, &label) in out.iter_mut().zip(self.label_bytes()) {

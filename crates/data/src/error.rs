@@ -13,9 +13,6 @@ use crate::NoDownload;
 use crate::panics::{drop_panic, panic_message};
 
 /// `Result` with this crate's [`Error`].
-///
-/// # Examples
-/// See [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// An error of this crate.

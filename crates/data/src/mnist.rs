@@ -93,9 +93,6 @@ impl Default for Mnist {
 
 impl Mnist {
     /// The usual places and mirrors.
-    ///
-    /// # Examples
-    /// See [`Mnist`].
     pub fn new() -> Self {
         Self::of(MNIST, &MIRRORS)
     }
@@ -120,9 +117,6 @@ impl Mnist {
     /// [`Error::Missing`] or [`Error::Download`] if a file is neither found nor downloaded; [`Error::Content`] if a
     /// file is damaged or of another format; also [`Error::Io`], [`Error::NoFolder`] and [`Error::Memory`]. After an
     /// error, nothing stays allocated.
-    ///
-    /// # Examples
-    /// See [`open_or_generate`](Self::open_or_generate).
     pub fn open(&self) -> Result<DigitSet> {
         self.open_in(&Environment::read())
     }

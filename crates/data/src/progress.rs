@@ -39,9 +39,6 @@ pub trait Progress: Send + Sync + 'static {
 }
 
 /// Shows nothing.
-///
-/// # Examples
-/// See [`Progress`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
@@ -53,9 +50,6 @@ impl Progress for Silent {
 
 /// A bar with bytes, speed and remaining time on standard error. It draws nothing if standard error is not a
 /// terminal.
-///
-/// # Examples
-/// See [`Progress`].
 #[cfg(feature = "progress")]
 #[derive(Default)]
 pub struct TerminalBar {

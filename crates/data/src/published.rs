@@ -60,36 +60,24 @@ impl<S> Published<S> {
     }
 
     /// Looks in `folder` and nowhere else.
-    ///
-    /// # Examples
-    /// See [`Published`].
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
     /// Whether downloads are forbidden. The environment variable `PAGELOCK_OFFLINE=1` forbids them too.
-    ///
-    /// # Examples
-    /// See [`Published`].
     pub fn offline(mut self, offline: bool) -> Self {
         self.offline = offline;
         self
     }
 
     /// Addresses of folders that have the packed files, which are tried in turn instead of the usual ones.
-    ///
-    /// # Examples
-    /// See [`Published`].
     pub fn mirrors(mut self, mirrors: impl IntoIterator<Item: Into<String>>) -> Self {
         self.mirrors = mirrors.into_iter().map(Into::into).collect();
         self
     }
 
     /// How long a download may take. The archive of CIFAR is 17 times as long as the largest file of MNIST.
-    ///
-    /// # Examples
-    /// See [`Timeouts`].
     #[cfg(feature = "download")]
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
         self.timeouts = timeouts;
@@ -97,9 +85,6 @@ impl<S> Published<S> {
     }
 
     /// What shows the progress of a download.
-    ///
-    /// # Examples
-    /// See [`Progress`].
     #[cfg(feature = "download")]
     pub fn progress(mut self, progress: impl Progress) -> Self {
         self.progress = Arc::new(progress);

@@ -63,9 +63,6 @@ impl<D: Dataset> Subset<D> {
     }
 
     /// Which samples of the whole dataset these are.
-    ///
-    /// # Examples
-    /// See [`Subset`].
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }

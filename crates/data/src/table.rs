@@ -96,18 +96,12 @@ impl Categories {
     }
 
     /// Gives `code` to every text that is not a category, and to missing cells. Without this, they are errors.
-    ///
-    /// # Examples
-    /// See [`Categories`].
     pub fn unknown(mut self, code: i64) -> Self {
         self.unknown = Some(code);
         self
     }
 
     /// The names, in the order of their codes.
-    ///
-    /// # Examples
-    /// See [`Categories`].
     pub fn names(&self) -> &[String] {
         &self.names
     }
@@ -123,9 +117,6 @@ impl Categories {
     }
 
     /// The code of a text: that of its category, else the code for unknown texts if there is one.
-    ///
-    /// # Examples
-    /// See [`new`](Self::new).
     pub fn code(&self, text: &str) -> Option<i64> {
         self.codes.get(text).copied().or(self.unknown)
     }
@@ -135,9 +126,6 @@ impl Categories {
     /// # Errors
     /// [`Error::Argument`] for a text that is not a category, with its index, unless there is a code for unknown
     /// texts; [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// See [`of`](Self::of).
     pub fn codes(&self, texts: &[String]) -> Result<Tensor<Int>> {
         let mut outcome = Ok(());
         let tensor = Tensor::build(texts.len(), |out: &mut [i64]| {
@@ -189,9 +177,6 @@ impl CsvTable {
     ///
     /// # Errors
     /// As [`texts`](Self::texts); [`Error::Content`] for a cell of more than 4096 bytes.
-    ///
-    /// # Examples
-    /// See [`Categories`].
     pub fn categories(&self, name: &str) -> Result<Categories> {
         let column = self.position(name)?;
         let mut reservation = GrowingReservation::default(); // for two copies of each name
@@ -212,9 +197,6 @@ impl CsvTable {
     /// # Errors
     /// [`Error::Content`] for an unknown column and, unless there is a code for unknown texts, for a missing cell or
     /// a text that is not a category (the error names the line); [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// See [`Categories`].
     pub fn codes(&self, name: &str, categories: &Categories) -> Result<Tensor<Int>> {
         let column = self.position(name)?;
         let mut outcome = Ok(());
@@ -233,9 +215,6 @@ impl CsvTable {
     ///
     /// # Errors
     /// [`Error::Content`] for an unknown column; [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// See [`fill_missing`](Self::fill_missing).
     pub fn missing(&self, names: &[&str]) -> Result<Tensor<Bool>> {
         let columns = self.positions(names)?;
         let mut outcome = Ok(());
@@ -282,9 +261,6 @@ impl Standardize {
     ///
     /// # Errors
     /// [`Error::Tensor`] for another number of dimensions, or if memory is refused.
-    ///
-    /// # Examples
-    /// See [`Standardize`].
     pub fn fit(x: &Tensor) -> Result<Self> {
         let n_columns = n_columns("standardize", x)?;
         let _counted = HeapReservation::new(8 * x.len() as u64)?;
@@ -308,9 +284,6 @@ impl Standardize {
     ///
     /// # Errors
     /// [`Error::Tensor`] for another number of columns, or if memory is refused.
-    ///
-    /// # Examples
-    /// See [`Standardize`].
     pub fn apply(&self, x: &Tensor) -> Result<Tensor> {
         self.each(x, &|value, mean, std| (value - mean) / std)
     }
@@ -320,9 +293,6 @@ impl Standardize {
     ///
     /// # Errors
     /// As [`apply`](Self::apply).
-    ///
-    /// # Examples
-    /// See [`Standardize`].
     pub fn undo(&self, x: &Tensor) -> Result<Tensor> {
         self.each(x, &|value, mean, std| value * std + mean)
     }

@@ -113,17 +113,11 @@ impl<K: Kind> StoredRows<K> {
     }
 
     /// The element type.
-    ///
-    /// # Examples
-    /// See [`StoredRows`].
     pub fn dtype(&self) -> DType {
         self.array.dtype
     }
 
     /// The shape of a row.
-    ///
-    /// # Examples
-    /// See [`StoredRows`].
     pub fn row_shape(&self) -> &[usize] {
         &self.array.row_shape
     }
@@ -132,9 +126,6 @@ impl<K: Kind> StoredRows<K> {
     ///
     /// # Errors
     /// As [`Dataset::get`]; [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// See [`StoredRows`].
     pub fn read(&self) -> Result<Tensor<K>> {
         Ok(self.array.all_rows()?.kind()?)
     }

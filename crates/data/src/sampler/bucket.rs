@@ -51,9 +51,6 @@ impl BucketSampler {
     ///
     /// # Errors
     /// [`Error::Argument`] for a batch size of zero.
-    ///
-    /// # Examples
-    /// See [`BucketSampler`].
     pub fn new(lengths: &[usize], batch_size: usize, seed: u64) -> Result<Self> {
         if batch_size == 0 {
             return Err(Error::Argument("the batch size is 0; give at least 1 (64 is usual)".into()));
@@ -65,9 +62,6 @@ impl BucketSampler {
 
     /// How many batches are shuffled together; 100 unless set, at least 1. More batches mix better and need more
     /// padding.
-    ///
-    /// # Examples
-    /// See [`BucketSampler`].
     pub fn batches_per_bucket(mut self, batches_per_bucket: usize) -> Self {
         self.batches_per_bucket = batches_per_bucket.max(1);
         self

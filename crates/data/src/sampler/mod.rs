@@ -133,9 +133,6 @@ pub struct RandomSampler {
 
 impl RandomSampler {
     /// Orders drawn from `seed`.
-    ///
-    /// # Examples
-    /// See [`RandomSampler`].
     pub fn new(seed: u64) -> Self {
         Self { seed }
     }
@@ -173,9 +170,6 @@ pub struct FixedSampler {
 
 impl FixedSampler {
     /// Visits `indices`. An index that the dataset does not have makes its batch an error.
-    ///
-    /// # Examples
-    /// See [`FixedSampler`].
     pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
         Self { indices: indices.into_iter().collect() }
     }
@@ -239,17 +233,11 @@ pub struct BatchSampler<S> {
 
 impl<S: Sampler> BatchSampler<S> {
     /// Batches of `batch_size` indices; the last one of an epoch may be smaller.
-    ///
-    /// # Examples
-    /// See [`BatchSampler`].
     pub fn new(sampler: S, batch_size: usize) -> Self {
         Self { sampler, batch_size, drop_last: false }
     }
 
     /// Whether a last batch that is smaller than the others is left out.
-    ///
-    /// # Examples
-    /// See [`BatchSampler`].
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self
@@ -302,9 +290,6 @@ impl<S: Sampler> BatchSampler<S> {
 
     /// Fills `indices` with those of batch number `batch` of `epoch`, over `n_samples` samples. They stay empty if
     /// there is no such batch.
-    ///
-    /// # Examples
-    /// See [`BatchSampler`].
     pub fn fill(&self, epoch: u64, batch: usize, n_samples: usize, indices: &mut Vec<usize>) {
         let n_indices = self.sampler.epoch_len(n_samples);
         let position = batch.saturating_mul(self.batch_size).min(n_indices);

@@ -25,9 +25,6 @@ pub struct SubsetRandomSampler {
 impl SubsetRandomSampler {
     /// Visits `indices` in orders drawn from `seed`. An index that the dataset does not have makes its batch an
     /// error.
-    ///
-    /// # Examples
-    /// See [`SubsetRandomSampler`].
     pub fn new(indices: impl IntoIterator<Item = usize>, seed: u64) -> Self {
         Self { indices: indices.into_iter().collect(), seed }
     }

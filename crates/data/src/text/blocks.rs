@@ -34,9 +34,6 @@ impl TokenBlocks {
     /// # Errors
     /// [`Error::Argument`] if `tokens` does not have one dimension, has no more tokens than a block, or if
     /// `block_size` is 0.
-    ///
-    /// # Examples
-    /// See [`TokenBlocks`].
     pub fn new(tokens: Tensor<Int>, block_size: usize) -> Result<Self> {
         match *tokens.dims() {
             [len] if block_size > 0 && len > block_size => {}
@@ -53,9 +50,6 @@ impl TokenBlocks {
     }
 
     /// The distance between the starts of two blocks, at least 1; the length of a block unless set.
-    ///
-    /// # Examples
-    /// See [`TokenBlocks`].
     pub fn stride(mut self, stride: usize) -> Self {
         self.stride = stride.max(1);
         self

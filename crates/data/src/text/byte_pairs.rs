@@ -61,9 +61,6 @@ impl BytePairs {
     /// # Errors
     /// [`Error::Argument`] for fewer than 256 pieces, the number of bytes, or more than 2³¹; [`Error::Memory`] if the
     /// budget refuses.
-    ///
-    /// # Examples
-    /// See [`BytePairs`].
     pub fn train<S: AsRef<str>>(texts: impl IntoIterator<Item = S>, n_pieces: usize) -> Result<Self> {
         if !(256..=1 << 31).contains(&n_pieces) {
             let text = format!("{n_pieces} pieces are too few or too many; give 256 (one for each byte) to 2147483648");
@@ -105,9 +102,6 @@ impl BytePairs {
     ///
     /// # Errors
     /// [`Error::Memory`] if the budget refuses.
-    ///
-    /// # Examples
-    /// See [`BytePairs`].
     pub fn encode(&self, text: &str) -> Result<Tensor<Int>> {
         let (mut ids, mut reservation) = (Vec::new(), GrowingReservation::default());
         reservation.reserve(2 * (size_of::<i64>() * text.len()) as u64)?;
@@ -129,9 +123,6 @@ impl BytePairs {
     ///
     /// # Errors
     /// [`Error::Argument`] for a number that no piece has; [`Error::Memory`] if the budget refuses.
-    ///
-    /// # Examples
-    /// See [`BytePairs`].
     pub fn decode(&self, ids: &[i64]) -> Result<String> {
         let known = |&id: &i64| usize::try_from(id).ok().filter(|&id| id < self.len()).map(|id| id as u32);
         let missing = |id: &i64| {
@@ -160,9 +151,6 @@ impl BytePairs {
     ///
     /// # Errors
     /// [`Error::Io`].
-    ///
-    /// # Examples
-    /// See [`BytePairs`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let lines: String = self.pairs.iter().map(|(left, right)| format!("{left} {right}\n")).collect();
         lines::save(path.as_ref(), &format!("{HEAD}\n{lines}"))
@@ -173,9 +161,6 @@ impl BytePairs {
     /// # Errors
     /// [`Error::Io`]; [`Error::Content`] if the file has another format or is damaged; [`Error::Memory`] if the
     /// budget refuses.
-    ///
-    /// # Examples
-    /// See [`BytePairs`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let (text, _counted) = lines::load(path, HEAD)?;

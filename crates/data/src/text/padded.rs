@@ -51,9 +51,6 @@ pub struct PaddedStack {
 
 impl PaddedStack {
     /// Pads with `value` on the right, and cuts nothing.
-    ///
-    /// # Examples
-    /// See [`PaddedStack`].
     pub fn new(value: i64) -> Self {
         Self { value: value as f64, max_len: None, side: Side::Right }
     }
@@ -63,9 +60,6 @@ impl PaddedStack {
     /// # Errors
     /// [`Error::Argument`] without sequences, and for one without dimensions, of another precision, or of other
     /// dimensions after the first; [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// See [`PaddedStack`].
     pub fn stack<K: Kind>(&self, sequences: &[Tensor<K>]) -> Result<(Tensor<K>, Tensor<Int>)> {
         let sequences: Vec<AnyTensor> = sequences.iter().map(AnyTensor::from).collect();
         let (batch, lengths) = self.of_any(&sequences)?;

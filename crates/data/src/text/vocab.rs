@@ -56,9 +56,6 @@ impl Vocab {
     ///
     /// # Errors
     /// [`Error::Argument`] if a special token is repeated; [`Error::Memory`] if the budget refuses.
-    ///
-    /// # Examples
-    /// See [`Vocab`].
     pub fn build<'a>(tokens: impl IntoIterator<Item = &'a str>, specials: &[&str], min_freq: u64) -> Result<Self> {
         Self::build_from(&mut tokens.into_iter(), specials, min_freq)
     }
@@ -125,9 +122,6 @@ impl Vocab {
     ///
     /// # Errors
     /// [`Error::Argument`] if the vocabulary does not have `token`.
-    ///
-    /// # Examples
-    /// See [`Vocab`].
     pub fn unknown(mut self, token: &str) -> Result<Self> {
         let Some(&id) = self.ids.get(token) else { return Err(no_token(token)) };
         self.unknown = Some(id);
@@ -135,9 +129,6 @@ impl Vocab {
     }
 
     /// The tokens, in the order of their numbers.
-    ///
-    /// # Examples
-    /// See [`Vocab`].
     pub fn tokens(&self) -> &[String] {
         &self.tokens
     }
@@ -153,9 +144,6 @@ impl Vocab {
     }
 
     /// The number of a token; for one that the vocabulary does not have, that of the unknown token if there is one.
-    ///
-    /// # Examples
-    /// See [`new`](Self::new).
     pub fn id(&self, token: &str) -> Option<i64> {
         self.ids.get(token).copied().or(self.unknown)
     }
@@ -165,9 +153,6 @@ impl Vocab {
     /// # Errors
     /// [`Error::Argument`] for a token that the vocabulary does not have, unless there is an unknown token;
     /// [`Error::Tensor`] if memory is refused.
-    ///
-    /// # Examples
-    /// See [`Vocab`].
     pub fn encode<'a>(&self, tokens: impl IntoIterator<Item = &'a str>) -> Result<Tensor<Int>> {
         self.encode_all(&mut tokens.into_iter())
     }
@@ -198,9 +183,6 @@ impl Vocab {
     ///
     /// # Errors
     /// [`Error::Argument`] for a number that no token has.
-    ///
-    /// # Examples
-    /// See [`Vocab`].
     pub fn decode(&self, ids: &[i64]) -> Result<Vec<&str>> {
         let token = |&id: &i64| usize::try_from(id).ok().and_then(|id| self.tokens.get(id)).map(String::as_str);
         let missing = |id: &i64| {
@@ -217,9 +199,6 @@ impl Vocab {
     ///
     /// # Errors
     /// [`Error::Io`].
-    ///
-    /// # Examples
-    /// See [`Vocab`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let mut text = format!("{HEAD}\nunknown {}\n", self.unknown.unwrap_or(-1));
         for token in self.tokens.iter() {
@@ -234,9 +213,6 @@ impl Vocab {
     /// # Errors
     /// [`Error::Io`]; [`Error::Content`] if the file has another format or is damaged; [`Error::Memory`] if the
     /// budget refuses.
-    ///
-    /// # Examples
-    /// See [`Vocab`].
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let (text, _counted) = lines::load(path, HEAD)?;

@@ -56,9 +56,6 @@ pub struct RandomChoice<X> {
 
 impl<X> RandomChoice<X> {
     /// One of these; without transforms, nothing changes.
-    ///
-    /// # Examples
-    /// See [`RandomChoice`].
     pub fn new(transforms: Vec<Box<dyn Transform<X, Out = X> + Send + Sync>>) -> Self {
         Self { transforms }
     }
@@ -99,9 +96,6 @@ pub struct RandomOrder<X> {
 
 impl<X> RandomOrder<X> {
     /// All of these.
-    ///
-    /// # Examples
-    /// See [`RandomOrder`].
     pub fn new(transforms: Vec<Box<dyn Transform<X, Out = X> + Send + Sync>>) -> Self {
         Self { transforms }
     }
@@ -141,9 +135,6 @@ pub struct Lambda<F> {
 
 impl<F> Lambda<F> {
     /// Applies `f`.
-    ///
-    /// # Examples
-    /// See [`Lambda`].
     pub fn new<X, Y>(f: F) -> Self
     where
         F: Fn(X) -> Result<Y>,

@@ -230,9 +230,6 @@ pub struct Pad {
 
 impl Pad {
     /// A border of zeros, with these widths on the left, top, right and bottom.
-    ///
-    /// # Examples
-    /// See [`Pad`].
     pub fn new(padding: [usize; 4]) -> Self {
         Self { padding, fill: 0.0, mode: PaddingMode::Constant }
     }
@@ -270,9 +267,6 @@ pub struct RandomCrop {
 
 impl RandomCrop {
     /// Parts of this height and width, without a border.
-    ///
-    /// # Examples
-    /// See [`RandomCrop`].
     pub fn new(size: [usize; 2]) -> Self {
         Self { size, padding: 0, pad_if_needed: false, fill: 0.0, padding_mode: PaddingMode::Constant }
     }

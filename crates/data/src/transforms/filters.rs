@@ -36,9 +36,6 @@ pub struct GaussianBlur {
 
 impl GaussianBlur {
     /// A kernel of this height and width, with a standard deviation from 0.1 to 2.
-    ///
-    /// # Examples
-    /// See [`GaussianBlur`].
     pub fn new(kernel_size: [usize; 2]) -> Self {
         Self { kernel_size, sigma: 0.1..=2.0 }
     }

@@ -279,9 +279,6 @@ pub struct RandomRotation {
 
 impl RandomRotation {
     /// Rotates by up to `degrees` in either direction, with nearest pixels, in the same size.
-    ///
-    /// # Examples
-    /// See [`RandomRotation`].
     pub fn new(degrees: f64) -> Self {
         Self { degrees: -degrees..=degrees, interpolation: Interpolation::Nearest, expand: false, fill: Some(0.0) }
     }
@@ -326,9 +323,6 @@ pub struct RandomAffine {
 
 impl RandomAffine {
     /// Rotates by up to `degrees` in either direction, with nearest pixels, and changes nothing else.
-    ///
-    /// # Examples
-    /// See [`RandomAffine`].
     pub fn new(degrees: f64) -> Self {
         let (scale, shear) = (1.0..=1.0, [0.0..=0.0, 0.0..=0.0]);
         let interpolation = Interpolation::Nearest;

@@ -35,9 +35,6 @@ pub struct MixUp {
 
 impl MixUp {
     /// For `num_classes` classes, with an `alpha` of 1.
-    ///
-    /// # Examples
-    /// See [`MixUp`].
     pub fn new(num_classes: usize) -> Self {
         Self { alpha: 1.0, num_classes }
     }
@@ -80,9 +77,6 @@ pub struct CutMix {
 
 impl CutMix {
     /// For `num_classes` classes, with an `alpha` of 1.
-    ///
-    /// # Examples
-    /// See [`CutMix`].
     pub fn new(num_classes: usize) -> Self {
         Self { alpha: 1.0, num_classes }
     }

@@ -47,9 +47,6 @@ pub struct ColorJitter {
 impl ColorJitter {
     /// Factors from `1 - b` to `1 + b` for brightness, contrast and saturation, not below 0, and hues from `-h` to `h`; 0 changes
     /// nothing.
-    ///
-    /// # Examples
-    /// See [`ColorJitter`].
     pub fn new(brightness: f64, contrast: f64, saturation: f64, hue: f64) -> Self {
         let factor = |by: f64| (by != 0.0).then(|| (1.0 - by).max(0.0)..=1.0 + by);
         let hue = (hue != 0.0).then(|| -hue..=hue);

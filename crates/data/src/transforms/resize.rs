@@ -88,9 +88,6 @@ pub struct Resize {
 
 impl Resize {
     /// To a height and width, or to a length of the shorter side; bilinear, and smoothed.
-    ///
-    /// # Examples
-    /// See [`Resize`].
     pub fn new(size: impl Into<Size>) -> Self {
         Self { size: size.into(), interpolation: Interpolation::Bilinear, antialias: true }
     }
@@ -293,9 +290,6 @@ pub struct RandomResizedCrop {
 impl RandomResizedCrop {
     /// Results of this height and width, from parts with 8 to 100 % of the image's area and proportions from 3:4 to
     /// 4:3.
-    ///
-    /// # Examples
-    /// See [`RandomResizedCrop`].
     pub fn new(size: [usize; 2]) -> Self {
         let (scale, ratio) = (0.08..=1.0, 3.0 / 4.0..=4.0 / 3.0);
         Self { size, scale, ratio, interpolation: Interpolation::Bilinear, antialias: true }
