@@ -1,5 +1,17 @@
 //! Products with few rows or columns, and small ones: register tiles that read the operands directly, mostly without
-//! packing.
+//! packing. For `c[m, n] = a[m, k] · b[k, n]`, the first line that applies decides (`product`):
+//!
+//! ```text
+//! a, b contiguous along   sizes
+//! k, k                    small, k ≤ SHORT · m, k · n ≤ MAX_TRANSPOSED     `TimesRows`, b transposed
+//! k, k                    m or n ≤ NARROW                                  `RowsTimesColumns`
+//! m, n                    small, n ≥ MANY_COLUMNS, k ≤ PACKED_ROWS,        `TimesRows`, a transposed
+//!                         m · k ≤ MAX_LEFT
+//! any, n                  small                                            `TimesRows`
+//! any, k                  small, m > NARROW                                `TimesRows`, b transposed
+//!
+//! small: m and n ≥ MIN_SIDE, k · n ≤ MAX_RIGHT
+//! ```
 
 use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
@@ -11,18 +23,20 @@ use crate::lanes::{self, Dots, Numbers, Registers, StridedRows, Tiled, tile_rows
 use crate::parallel::for_each_chunk_mut;
 use crate::scratch;
 
-/// With at most this many rows or columns, packing (which transposes the right side) would cost more than it gains.
+/// With at most this many rows or columns, packing (which transposes the right side) costs more than it gains: each
+/// packed number is read at most this often.
 pub(super) const NARROW: usize = 64;
 
-/// The largest right side of a small product, in elements; half of it stays in the L2 cache.
+/// The largest right side of a small product, in elements. A product reads it once per tile of rows, from the L2 cache:
+/// larger ones do not stay there (512 KiB of `f32`).
 pub(super) const MAX_RIGHT: usize = 128 << 10;
 
 /// The fewest rows and columns of a small product. With fewer rows, each number of the right side is used too rarely;
 /// with fewer columns, lanes of vectors stay empty.
 pub(super) const MIN_SIDE: usize = 4;
 
-/// Up to `k = SHORT · m` and `MAX_TRANSPOSED` elements of the right side, transposing that side takes less time than
-/// adding up the lanes of each dot product.
+/// Up to `k = SHORT · m` and `MAX_TRANSPOSED` elements of the right side, transposing that side (`k · n` elements) takes
+/// less time than adding up the lanes of each of the `m · n` dot products.
 const SHORT: usize = 2;
 const MAX_TRANSPOSED: usize = 8 << 10;
 
@@ -39,7 +53,8 @@ const MANY_ROWS: usize = 16;
 /// A left side that is contiguous along `m` is transposed if the right side is packed and has at least this many
 /// columns.
 const MANY_COLUMNS: usize = 128;
-/// The largest left side that is transposed, in elements.
+/// The largest left side that is transposed, in elements. A larger one does not stay in the L2 cache until it is read
+/// (256 KiB of `f32`).
 const MAX_LEFT: usize = 64 << 10;
 
 /// Multiply-adds that make a task worth handing out: some ten microseconds.
