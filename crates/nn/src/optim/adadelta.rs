@@ -8,37 +8,25 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdadeltaRule;
 use pagelock_tensor::{self as tensor};
 
-/// Adadelta, as PyTorch's `optim.Adadelta`.
-///
-/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← ρ v + (1 − ρ) g²`, `d = √(u + eps) / √(v + eps) · g`,
-/// `u ← ρ u + (1 − ρ) d²`, `p ← p − lr · d`.
-///
-/// M. Zeiler, "ADADELTA: an adaptive learning rate method", 2012, <https://arxiv.org/abs/1212.5701>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::Adadelta};
-///
-/// let model = Linear::new(784, 10)?;
-/// let opt = Adadelta::new(model.parameters(), 1.0).rho(0.95);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct Adadelta {
-    methods: Vec<AdadeltaRule>,
-    groups: Groups,
-}
-
-impl Adadelta {
-    /// The other settings have PyTorch's defaults: rho 0.9, eps 1e-6. PyTorch's learning rate is 1.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule = AdadeltaRule { rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false };
-        Self::with(rule, lr, parameters)
-    }
+optimizer! {
+    /// Adadelta, as PyTorch's `optim.Adadelta`.
+    ///
+    /// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← ρ v + (1 − ρ) g²`, `d = √(u + eps) / √(v + eps) · g`,
+    /// `u ← ρ u + (1 − ρ) d²`, `p ← p − lr · d`.
+    ///
+    /// M. Zeiler, "ADADELTA: an adaptive learning rate method", 2012, <https://arxiv.org/abs/1212.5701>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::Adadelta};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let opt = Adadelta::new(model.parameters(), 1.0).rho(0.95);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Adadelta,
+    "The other settings have PyTorch's defaults: rho 0.9, eps 1e-6. PyTorch's learning rate is 1.",
+    AdadeltaRule { rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false }
 }
 
 settings! { Adadelta
@@ -51,8 +39,6 @@ settings! { Adadelta
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
-
-optimizer! { Adadelta, AdadeltaRule }
 
 impl Method for AdadeltaRule {
     fn check(&self) -> Result<()> {

@@ -8,38 +8,27 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdagradRule;
 use pagelock_tensor::{self as tensor};
 
-/// Adagrad, as PyTorch's `optim.Adagrad`.
-///
-/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `s ← s + g²`,
-/// `p ← p − lr / (1 + (t − 1) · lr_decay) · g / (√s + eps)`.
-///
-/// J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011,
-/// <https://jmlr.org/papers/v12/duchi11a.html>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::Adagrad};
-///
-/// let model = Linear::new(784, 10)?;
-/// let opt = Adagrad::new(model.parameters(), 0.01).initial_accumulator_value(0.1);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct Adagrad {
-    methods: Vec<AdagradMethod>,
-    groups: Groups,
-}
-
-impl Adagrad {
-    /// The other settings have PyTorch's defaults: eps 1e-10, sums that begin at 0. PyTorch's learning rate is 0.01.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule = AdagradRule { lr_decay: 0.0, eps: 1e-10, weight_decay: 0.0, maximize: false };
-        Self::with(AdagradMethod { rule, start: 0.0 }, lr, parameters)
-    }
+optimizer! {
+    /// Adagrad, as PyTorch's `optim.Adagrad`.
+    ///
+    /// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `s ← s + g²`,
+    /// `p ← p − lr / (1 + (t − 1) · lr_decay) · g / (√s + eps)`.
+    ///
+    /// J. Duchi, E. Hazan, Y. Singer, "Adaptive subgradient methods for online learning and stochastic optimization", 2011,
+    /// <https://jmlr.org/papers/v12/duchi11a.html>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::Adagrad};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let opt = Adagrad::new(model.parameters(), 0.01).initial_accumulator_value(0.1);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Adagrad,
+    "The other settings have PyTorch's defaults: eps 1e-10, sums that begin at 0. PyTorch's learning rate is \
+     0.01.",
+    AdagradMethod { rule: AdagradRule { lr_decay: 0.0, eps: 1e-10, weight_decay: 0.0, maximize: false }, start: 0.0 }
 }
 
 settings! { Adagrad
@@ -54,8 +43,6 @@ settings! { Adagrad
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => rule.maximize;
 }
-
-optimizer! { Adagrad, AdagradMethod }
 
 #[derive(Clone)]
 struct AdagradMethod {

@@ -14,25 +14,21 @@ use pagelock_tensor::{self as tensor};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
-        $(#[$docs])*
-        pub struct $name {
-            methods: Vec<AdamRule>,
-            groups: Groups,
+        optimizer! {
+            $(#[$docs])*
+            $name,
+            "The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8.",
+            AdamRule {
+                betas: [0.9, 0.999],
+                eps: 1e-8,
+                weight_decay: $weight_decay,
+                is_decoupled: $decoupled,
+                amsgrad: false,
+                maximize: false,
+            }
         }
 
         impl $name {
-            /// The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8.
-            pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-                Self::of(listed(parameters), lr)
-            }
-
-            /// The body of `new`, not generic, so that users' crates do not compile it again.
-            fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-                let (betas, eps, weight_decay, is_decoupled) = ([0.9, 0.999], 1e-8, $weight_decay, $decoupled);
-                let rule = AdamRule { betas, eps, weight_decay, is_decoupled, amsgrad: false, maximize: false };
-                Self::with(rule, lr, parameters)
-            }
-
             /// The decay factors of the running mean and of the running mean square, each in `0..1`.
             #[must_use]
             pub fn betas(self, mean: f64, square: f64) -> Self {
@@ -55,8 +51,6 @@ macro_rules! adam {
             /// Whether to maximize instead of minimize; false by default.
             maximize: bool => maximize;
         }
-
-        optimizer! { $name, AdamRule }
     };
 }
 

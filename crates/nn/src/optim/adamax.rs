@@ -8,38 +8,28 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdamaxRule;
 use pagelock_tensor::{self as tensor};
 
-/// Adamax, as PyTorch's `optim.Adamax`.
-///
-/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `m ← β₁ m + (1 − β₁) g`,
-/// `u ← max(β₂ u, |g| + eps)`, `p ← p − lr / (1 − β₁ᵗ) · m / u`.
-///
-/// D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>, section 7.1.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::Adamax};
-///
-/// let model = Linear::new(784, 10)?;
-/// let opt = Adamax::new(model.parameters(), 2e-3).betas(0.9, 0.99);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct Adamax {
-    methods: Vec<AdamaxRule>,
-    groups: Groups,
+optimizer! {
+    /// Adamax, as PyTorch's `optim.Adamax`.
+    ///
+    /// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`): `m ← β₁ m + (1 − β₁) g`,
+    /// `u ← max(β₂ u, |g| + eps)`, `p ← p − lr / (1 − β₁ᵗ) · m / u`.
+    ///
+    /// D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>, section 7.1.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::Adamax};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let opt = Adamax::new(model.parameters(), 2e-3).betas(0.9, 0.99);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Adamax,
+    "The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8. PyTorch's learning rate is 2e-3.",
+    AdamaxRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, maximize: false }
 }
 
 impl Adamax {
-    /// The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8. PyTorch's learning rate is 2e-3.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule = AdamaxRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, maximize: false };
-        Self::with(rule, lr, parameters)
-    }
-
     /// The decay factors of the running mean and of the largest gradient, each in `0..1`; 0.9 and 0.999 by default.
     #[must_use]
     pub fn betas(self, mean: f64, largest: f64) -> Self {
@@ -55,8 +45,6 @@ settings! { Adamax
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
-
-optimizer! { Adamax, AdamaxRule }
 
 impl Method for AdamaxRule {
     fn check(&self) -> Result<()> {

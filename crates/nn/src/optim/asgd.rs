@@ -8,38 +8,26 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::{AsgdRule, Rate};
 use pagelock_tensor::{self as tensor};
 
-/// Averaged stochastic gradient descent, as PyTorch's `optim.ASGD`.
-///
-/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `p ← p · (1 − lambd · η) − η · g`,
-/// `a ← a + μ · (p − a)`. After step `t`, `η = lr / (1 + lambd · lr · t)^alpha` and `μ = 1 / max(1, t − t0)`; in the
-/// first step, `η = lr` and `μ = 1`. The averages `a` are in [`state_dict`](Optimizer::state_dict), as `ax`.
-///
-/// B. Polyak, A. Juditsky, "Acceleration of stochastic approximation by averaging", 1992, <https://doi.org/10.1137/0330046>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::Asgd};
-///
-/// let model = Linear::new(784, 10)?;
-/// let opt = Asgd::new(model.parameters(), 0.01).t0(1e4);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct Asgd {
-    methods: Vec<AsgdRule>,
-    groups: Groups,
-}
-
-impl Asgd {
-    /// The other settings have PyTorch's defaults: lambd 1e-4, alpha 0.75, t0 1e6. PyTorch's learning rate is 0.01.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule = AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false };
-        Self::with(rule, lr, parameters)
-    }
+optimizer! {
+    /// Averaged stochastic gradient descent, as PyTorch's `optim.ASGD`.
+    ///
+    /// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `p ← p · (1 − lambd · η) − η · g`,
+    /// `a ← a + μ · (p − a)`. After step `t`, `η = lr / (1 + lambd · lr · t)^alpha` and `μ = 1 / max(1, t − t0)`; in the
+    /// first step, `η = lr` and `μ = 1`. The averages `a` are in [`state_dict`](Optimizer::state_dict), as `ax`.
+    ///
+    /// B. Polyak, A. Juditsky, "Acceleration of stochastic approximation by averaging", 1992, <https://doi.org/10.1137/0330046>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::Asgd};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let opt = Asgd::new(model.parameters(), 0.01).t0(1e4);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Asgd,
+    "The other settings have PyTorch's defaults: lambd 1e-4, alpha 0.75, t0 1e6. PyTorch's learning rate is 0.01.",
+    AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false }
 }
 
 settings! { Asgd
@@ -54,8 +42,6 @@ settings! { Asgd
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
-
-optimizer! { Asgd, AsgdRule }
 
 impl Method for AsgdRule {
     fn clock(&self) -> &'static [&'static str] {

@@ -278,12 +278,25 @@ pub(super) fn check(ok: bool, optimizer: &str, setting: &str, value: f64, allowe
     Err(Error::Argument(format!("{optimizer}: {setting} is {}; it must be {allowed}", number(value))))
 }
 
-/// The methods that all optimizers `$name { methods: Vec<$method>, groups: Groups }` share.
+/// `optimizer! { docs Name, docs of new, Method { the settings of a new optimizer } }`: an optimizer, its constructor,
+/// and the methods that all optimizers share.
 macro_rules! optimizer {
-    ($name:ident, $method:ty) => {
+    ($(#[$docs:meta])* $name:ident, $docs_of_new:literal, $method:ident { $($settings:tt)+ }) => {
+        $(#[$docs])*
+        pub struct $name {
+            methods: Vec<$method>, // one for each group
+            groups: Groups,
+        }
+
         impl $name {
-            fn with(method: $method, lr: f64, parameters: Vec<NamedParameter>) -> Self {
-                Self { methods: vec![method], groups: Groups::new(stringify!($name), lr, parameters) }
+            #[doc = $docs_of_new]
+            pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
+                Self::of(listed(parameters), lr)
+            }
+
+            /// The body of `new`, not generic, so that users' crates do not compile it again.
+            fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
+                Self { methods: vec![$method { $($settings)+ }], groups: Groups::new(stringify!($name), lr, parameters) }
             }
 
             /// Changes the settings of all groups.

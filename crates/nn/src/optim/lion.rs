@@ -8,39 +8,29 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::LionRule;
 use pagelock_tensor::{self as tensor};
 
-/// Lion, as in its paper; PyTorch does not have it.
-///
-/// With gradient `g` (`−g` to maximize), first `p ← p · (1 − lr · weight_decay)`; then
-/// `p ← p − lr · sign(β₁ m + (1 − β₁) g)`, `m ← β₂ m + (1 − β₂) g`. Its state is half of Adam's, and it needs a
-/// learning rate of a third to a tenth of Adam's.
-///
-/// X. Chen et al., "Symbolic discovery of optimization algorithms", 2023, <https://arxiv.org/abs/2302.06675>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::Lion};
-///
-/// let model = Linear::new(784, 10)?;
-/// let opt = Lion::new(model.parameters(), 1e-4).weight_decay(0.1);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct Lion {
-    methods: Vec<LionRule>,
-    groups: Groups,
+optimizer! {
+    /// Lion, as in its paper; PyTorch does not have it.
+    ///
+    /// With gradient `g` (`−g` to maximize), first `p ← p · (1 − lr · weight_decay)`; then
+    /// `p ← p − lr · sign(β₁ m + (1 − β₁) g)`, `m ← β₂ m + (1 − β₂) g`. Its state is half of Adam's, and it needs a
+    /// learning rate of a third to a tenth of Adam's.
+    ///
+    /// X. Chen et al., "Symbolic discovery of optimization algorithms", 2023, <https://arxiv.org/abs/2302.06675>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::Lion};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let opt = Lion::new(model.parameters(), 1e-4).weight_decay(0.1);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Lion,
+    "The other settings have the paper's defaults: betas 0.9 and 0.99. The paper's learning rate is 1e-4.",
+    LionRule { betas: [0.9, 0.99], weight_decay: 0.0, maximize: false }
 }
 
 impl Lion {
-    /// The other settings have the paper's defaults: betas 0.9 and 0.99. The paper's learning rate is 1e-4.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule = LionRule { betas: [0.9, 0.99], weight_decay: 0.0, maximize: false };
-        Self::with(rule, lr, parameters)
-    }
-
     /// The weight of the running mean in the update, and its decay factor, each in `0..1`; 0.9 and 0.99 by default.
     #[must_use]
     pub fn betas(self, update: f64, mean: f64) -> Self {
@@ -54,8 +44,6 @@ settings! { Lion
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
-
-optimizer! { Lion, LionRule }
 
 impl Method for LionRule {
     fn clock(&self) -> &'static [&'static str] {

@@ -7,29 +7,46 @@ use crate::{Error, Parameter, Result};
 use pagelock_tensor::optimizer_steps::{SgdRule, StepTensors};
 use pagelock_tensor::{self as tensor, DType, Tensor};
 
-/// Muon, as PyTorch's `optim.Muon`, for the matrices inside a network; give embeddings, biases, norms and the last layer to
-/// [`AdamW`](super::AdamW).
-///
-/// With gradient `g`: `b ← momentum · b + (1 − momentum) · g`, and `u = b`, or with nesterov
-/// `u = momentum · b + (1 − momentum) · g`. First `p ← p · (1 − lr · weight_decay)`, then `p ← p − lr · s · O`, where
-/// `O` approximates the orthogonal matrix nearest to `u`, and `s` depends on the shape ([`AdjustLr`]). `O` is the
-/// result of `ns_steps` Newton-Schulz steps in `bf16`, `X ← a X + (b A + c A²) X` with `A = X Xᵀ`, that start from
-/// `u` divided by its norm.
-///
-/// K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024, <https://kellerjordan.github.io/posts/muon/>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::{AdamW, Muon}};
-///
-/// let model = Linear::new(784, 10)?;
-/// let (matrices, rest): (Vec<_>, Vec<_>) = model.parameters().into_iter().partition(|p| p.rank() == 2);
-/// let opt = (Muon::new(matrices, 0.02), AdamW::new(rest, 3e-4));
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct Muon {
-    methods: Vec<MuonMethod>,
-    groups: Groups,
+optimizer! {
+    /// Muon, as PyTorch's `optim.Muon`, for the matrices inside a network; give embeddings, biases, norms and the last layer to
+    /// [`AdamW`](super::AdamW).
+    ///
+    /// With gradient `g`: `b ← momentum · b + (1 − momentum) · g`, and `u = b`, or with nesterov
+    /// `u = momentum · b + (1 − momentum) · g`. First `p ← p · (1 − lr · weight_decay)`, then `p ← p − lr · s · O`, where
+    /// `O` approximates the orthogonal matrix nearest to `u`, and `s` depends on the shape ([`AdjustLr`]). `O` is the
+    /// result of `ns_steps` Newton-Schulz steps in `bf16`, `X ← a X + (b A + c A²) X` with `A = X Xᵀ`, that start from
+    /// `u` divided by its norm.
+    ///
+    /// K. Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024, <https://kellerjordan.github.io/posts/muon/>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::{AdamW, Muon}};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let (matrices, rest): (Vec<_>, Vec<_>) = model.parameters().into_iter().partition(|p| p.rank() == 2);
+    /// let opt = (Muon::new(matrices, 0.02), AdamW::new(rest, 3e-4));
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Muon,
+    "The other settings have PyTorch's defaults: momentum 0.95, nesterov, weight decay 0.1, 5 Newton-Schulz \
+     steps. PyTorch's learning rate is 1e-3.",
+    MuonMethod {
+        descent: SgdRule {
+            momentum: 0.0,
+            dampening: 0.0,
+            nesterov: false,
+            weight_decay: 0.1,
+            is_decoupled: true,
+            maximize: false,
+        },
+        momentum: 0.95,
+        nesterov: true,
+        ns_coefficients: [3.4445, -4.775, 2.0315],
+        eps: 1e-7,
+        ns_steps: 5,
+        adjust_lr: AdjustLr::Original,
+    }
 }
 
 /// The factor by which [`Muon`] multiplies the learning rate for a matrix of `rows` and `columns`.
@@ -62,34 +79,6 @@ impl AdjustLr {
 }
 
 impl Muon {
-    /// The other settings have PyTorch's defaults: momentum 0.95, nesterov, weight decay 0.1, 5 Newton-Schulz steps.
-    /// PyTorch's learning rate is 1e-3.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let descent = SgdRule {
-            momentum: 0.0,
-            dampening: 0.0,
-            nesterov: false,
-            weight_decay: 0.1,
-            is_decoupled: true,
-            maximize: false,
-        };
-        let method = MuonMethod {
-            descent,
-            momentum: 0.95,
-            nesterov: true,
-            ns_coefficients: [3.4445, -4.775, 2.0315],
-            eps: 1e-7,
-            ns_steps: 5,
-            adjust_lr: AdjustLr::Original,
-        };
-        Self::with(method, lr, parameters)
-    }
-
     /// The number of Newton-Schulz steps, below 100; 5 by default.
     #[must_use]
     pub fn ns_steps(self, ns_steps: u32) -> Self {
@@ -111,8 +100,6 @@ settings! { Muon
     /// The factor of the learning rate; [`AdjustLr::Original`] by default.
     adjust_lr: AdjustLr => adjust_lr;
 }
-
-optimizer! { Muon, MuonMethod }
 
 #[derive(Clone)]
 struct MuonMethod {

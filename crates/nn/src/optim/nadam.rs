@@ -8,47 +8,37 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::NAdamRule;
 use pagelock_tensor::{self as tensor};
 
-/// NAdam, as PyTorch's `optim.NAdam`.
-///
-/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled) and momenta
-/// `μₜ = β₁ (1 − ½ · 0.96^(t · momentum_decay))`: `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`,
-/// `d = √(v / (1 − β₂ᵗ)) + eps`, `p ← p − lr · ((1 − μₜ) / (1 − Πₜ) · g + μₜ₊₁ / (1 − Πₜ₊₁) · m) / d`, where `Πₜ = μ₁ · … · μₜ`.
-///
-/// T. Dozat, "Incorporating Nesterov momentum into Adam", 2016, <https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::NAdam};
-///
-/// let model = Linear::new(784, 10)?;
-/// let opt = NAdam::new(model.parameters(), 2e-3).weight_decay(0.1).decoupled_weight_decay(true);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct NAdam {
-    methods: Vec<NAdamRule>,
-    groups: Groups,
+optimizer! {
+    /// NAdam, as PyTorch's `optim.NAdam`.
+    ///
+    /// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled) and momenta
+    /// `μₜ = β₁ (1 − ½ · 0.96^(t · momentum_decay))`: `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`,
+    /// `d = √(v / (1 − β₂ᵗ)) + eps`, `p ← p − lr · ((1 − μₜ) / (1 − Πₜ) · g + μₜ₊₁ / (1 − Πₜ₊₁) · m) / d`, where `Πₜ = μ₁ · … · μₜ`.
+    ///
+    /// T. Dozat, "Incorporating Nesterov momentum into Adam", 2016, <https://openreview.net/forum?id=OM0jvwB8jIp57ZJjtNEZ>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::NAdam};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let opt = NAdam::new(model.parameters(), 2e-3).weight_decay(0.1).decoupled_weight_decay(true);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    NAdam,
+    "The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8, momentum decay 4e-3. PyTorch's \
+     learning rate is 2e-3.",
+    NAdamRule {
+        betas: [0.9, 0.999],
+        eps: 1e-8,
+        weight_decay: 0.0,
+        is_decoupled: false,
+        momentum_decay: 4e-3,
+        maximize: false,
+    }
 }
 
 impl NAdam {
-    /// The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8, momentum decay 4e-3. PyTorch's
-    /// learning rate is 2e-3.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule = NAdamRule {
-            betas: [0.9, 0.999],
-            eps: 1e-8,
-            weight_decay: 0.0,
-            is_decoupled: false,
-            momentum_decay: 4e-3,
-            maximize: false,
-        };
-        Self::with(rule, lr, parameters)
-    }
-
     /// The decay factors of the running mean and of the running mean square, each in `0..1`; 0.9 and 0.999 by default.
     #[must_use]
     pub fn betas(self, mean: f64, square: f64) -> Self {
@@ -70,8 +60,6 @@ settings! { NAdam
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
-
-optimizer! { NAdam, NAdamRule }
 
 impl Method for NAdamRule {
     fn clock(&self) -> &'static [&'static str] {

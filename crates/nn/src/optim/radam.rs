@@ -8,41 +8,30 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::RAdamRule;
 use pagelock_tensor::{self as tensor};
 
-/// RAdam, as PyTorch's `optim.RAdam`.
-///
-/// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled):
-/// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `m̂ = m / (1 − β₁ᵗ)`, `ρ∞ = 2 / (1 − β₂) − 1`,
-/// `ρₜ = ρ∞ − 2 t β₂ᵗ / (1 − β₂ᵗ)`. For `ρₜ > 5`, `p ← p − lr · m̂ · r · √(1 − β₂ᵗ) / (√v + eps)` with
-/// `r = √((ρₜ − 4)(ρₜ − 2) ρ∞ / ((ρ∞ − 4)(ρ∞ − 2) ρₜ))`, else `p ← p − lr · m̂`.
-///
-/// L. Liu et al., "On the variance of the adaptive learning rate and beyond", 2019, <https://arxiv.org/abs/1908.03265>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::RAdam};
-///
-/// let model = Linear::new(784, 10)?;
-/// let opt = RAdam::new(model.parameters(), 1e-3).weight_decay(0.1).decoupled_weight_decay(true);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct RAdam {
-    methods: Vec<RAdamRule>,
-    groups: Groups,
+optimizer! {
+    /// RAdam, as PyTorch's `optim.RAdam`.
+    ///
+    /// In step `t` with gradient `g` (`−g` to maximize; plus `weight_decay · p`, unless that is decoupled):
+    /// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `m̂ = m / (1 − β₁ᵗ)`, `ρ∞ = 2 / (1 − β₂) − 1`,
+    /// `ρₜ = ρ∞ − 2 t β₂ᵗ / (1 − β₂ᵗ)`. For `ρₜ > 5`, `p ← p − lr · m̂ · r · √(1 − β₂ᵗ) / (√v + eps)` with
+    /// `r = √((ρₜ − 4)(ρₜ − 2) ρ∞ / ((ρ∞ − 4)(ρ∞ − 2) ρₜ))`, else `p ← p − lr · m̂`.
+    ///
+    /// L. Liu et al., "On the variance of the adaptive learning rate and beyond", 2019, <https://arxiv.org/abs/1908.03265>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::RAdam};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let opt = RAdam::new(model.parameters(), 1e-3).weight_decay(0.1).decoupled_weight_decay(true);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    RAdam,
+    "The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8. PyTorch's learning rate is 1e-3.",
+    RAdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false, maximize: false }
 }
 
 impl RAdam {
-    /// The other settings have PyTorch's defaults: betas 0.9 and 0.999, eps 1e-8. PyTorch's learning rate is 1e-3.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule =
-            RAdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false, maximize: false };
-        Self::with(rule, lr, parameters)
-    }
-
     /// The decay factors of the running mean and of the running mean square, each in `0..1`; 0.9 and 0.999 by default.
     #[must_use]
     pub fn betas(self, mean: f64, square: f64) -> Self {
@@ -62,8 +51,6 @@ settings! { RAdam
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
-
-optimizer! { RAdam, RAdamRule }
 
 impl Method for RAdamRule {
     fn check(&self) -> Result<()> {

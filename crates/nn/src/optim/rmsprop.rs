@@ -8,40 +8,28 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::RmsPropRule;
 use pagelock_tensor::{self as tensor};
 
-/// RMSprop, as PyTorch's `optim.RMSprop`.
-///
-/// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← α v + (1 − α) g²`; `d = √v + eps`, or if centered
-/// `d = √(v − a²) + eps` with `a ← α a + (1 − α) g`. Then `p ← p − lr · g / d`, or with momentum `b ← momentum · b + g / d` and
-/// `p ← p − lr · b`.
-///
-/// G. Hinton, "Neural networks for machine learning", lecture 6, 2012; centered as in A. Graves, "Generating sequences with
-/// recurrent neural networks", 2013, <https://arxiv.org/abs/1308.0850>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::RmsProp};
-///
-/// let model = Linear::new(784, 10)?;
-/// let opt = RmsProp::new(model.parameters(), 0.01).momentum(0.9).centered(true);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct RmsProp {
-    methods: Vec<RmsPropRule>,
-    groups: Groups,
-}
-
-impl RmsProp {
-    /// The other settings have PyTorch's defaults: alpha 0.99, eps 1e-8, no momentum. PyTorch's learning rate is 0.01.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule =
-            RmsPropRule { alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, maximize: false };
-        Self::with(rule, lr, parameters)
-    }
+optimizer! {
+    /// RMSprop, as PyTorch's `optim.RMSprop`.
+    ///
+    /// With gradient `g` (`−g` to maximize; plus `weight_decay · p`): `v ← α v + (1 − α) g²`; `d = √v + eps`, or if centered
+    /// `d = √(v − a²) + eps` with `a ← α a + (1 − α) g`. Then `p ← p − lr · g / d`, or with momentum `b ← momentum · b + g / d` and
+    /// `p ← p − lr · b`.
+    ///
+    /// G. Hinton, "Neural networks for machine learning", lecture 6, 2012; centered as in A. Graves, "Generating sequences with
+    /// recurrent neural networks", 2013, <https://arxiv.org/abs/1308.0850>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::RmsProp};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let opt = RmsProp::new(model.parameters(), 0.01).momentum(0.9).centered(true);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    RmsProp,
+    "The other settings have PyTorch's defaults: alpha 0.99, eps 1e-8, no momentum. PyTorch's learning rate is \
+     0.01.",
+    RmsPropRule { alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, maximize: false }
 }
 
 settings! { RmsProp
@@ -58,8 +46,6 @@ settings! { RmsProp
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
-
-optimizer! { RmsProp, RmsPropRule }
 
 impl Method for RmsPropRule {
     fn check(&self) -> Result<()> {

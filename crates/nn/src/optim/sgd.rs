@@ -8,46 +8,34 @@ use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::SgdRule;
 use pagelock_tensor::{self as tensor};
 
-/// Stochastic gradient descent, as PyTorch's `optim.SGD`.
-///
-/// With gradient `g` (`−g` to maximize), `g ← g + weight_decay · p`; with momentum,
-/// `b ← momentum · b + (1 − dampening) · g` (`b = g` in the first step) and then `g ← b`, or with nesterov
-/// `g ← g + momentum · b`; finally `p ← p − lr · g`.
-///
-/// Momentum: I. Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013,
-/// <https://proceedings.mlr.press/v28/sutskever13.html>.
-///
-/// # Examples
-/// ```
-/// use pagelock_nn::{Linear, Module, optim::{Optimizer, Sgd}};
-///
-/// let model = Linear::new(784, 10)?;
-/// let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9).weight_decay(1e-4);
-/// assert_eq!(opt.lr(), 0.1);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-pub struct Sgd {
-    methods: Vec<SgdRule>,
-    groups: Groups,
-}
-
-impl Sgd {
-    /// Plain descent: no momentum, no weight decay.
-    pub fn new<P: Into<NamedParameter>>(parameters: impl IntoIterator<Item = P>, lr: f64) -> Self {
-        Self::of(listed(parameters), lr)
-    }
-
-    /// The body of `new`, not generic, so that users' crates do not compile it again.
-    fn of(parameters: Vec<NamedParameter>, lr: f64) -> Self {
-        let rule = SgdRule {
-            momentum: 0.0,
-            dampening: 0.0,
-            nesterov: false,
-            weight_decay: 0.0,
-            is_decoupled: false,
-            maximize: false,
-        };
-        Self::with(rule, lr, parameters)
+optimizer! {
+    /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
+    ///
+    /// With gradient `g` (`−g` to maximize), `g ← g + weight_decay · p`; with momentum,
+    /// `b ← momentum · b + (1 − dampening) · g` (`b = g` in the first step) and then `g ← b`, or with nesterov
+    /// `g ← g + momentum · b`; finally `p ← p − lr · g`.
+    ///
+    /// Momentum: I. Sutskever et al., "On the importance of initialization and momentum in deep learning", 2013,
+    /// <https://proceedings.mlr.press/v28/sutskever13.html>.
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module, optim::{Optimizer, Sgd}};
+    ///
+    /// let model = Linear::new(784, 10)?;
+    /// let mut opt = Sgd::new(model.parameters(), 0.1).momentum(0.9).weight_decay(1e-4);
+    /// assert_eq!(opt.lr(), 0.1);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    Sgd,
+    "Plain descent: no momentum, no weight decay.",
+    SgdRule {
+        momentum: 0.0,
+        dampening: 0.0,
+        nesterov: false,
+        weight_decay: 0.0,
+        is_decoupled: false,
+        maximize: false,
     }
 }
 
@@ -63,8 +51,6 @@ settings! { Sgd
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
-
-optimizer! { Sgd, SgdRule }
 
 impl Method for SgdRule {
     fn clock(&self) -> &'static [&'static str] {
