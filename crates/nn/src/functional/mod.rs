@@ -27,8 +27,8 @@ mod interpolation;
 mod loss;
 mod normalization;
 mod pooling;
-mod resizing;
 pub(crate) mod shared;
+mod shuffle;
 
 pub use activation::{
     Approximate, celu, elu, gelu, glu, gumbel_softmax, hardshrink, hardsigmoid, hardswish, hardtanh, leaky_relu,
@@ -67,9 +67,26 @@ pub use pooling::{
     max_pool1d_with_indices, max_pool2d, max_pool2d_with_indices, max_pool3d, max_pool3d_with_indices, max_unpool1d,
     max_unpool2d, max_unpool3d,
 };
-pub use resizing::{channel_shuffle, pad, pixel_shuffle, pixel_unshuffle};
+pub use shuffle::{channel_shuffle, pixel_shuffle, pixel_unshuffle};
 
-use pagelock_tensor::{BatchNormOptions, Generator, Int, IntoShape, Reduction, Result, Tensor};
+use pagelock_tensor::{BatchNormOptions, Generator, Int, IntoShape, PadMode, Reduction, Result, Tensor};
+
+/// Adds elements at the ends of the last dimensions, as [`Tensor::pad`]; `sizes` is `[left, right, top, bottom, …]`.
+///
+/// ```
+/// use pagelock_nn::functional as F;
+/// # use pagelock_tensor::{PadMode, Tensor};
+/// let x = Tensor::new([[1.0, 2.0, 3.0]])?;
+/// assert_eq!(F::pad(&x, &[2, 0], PadMode::Reflect)?.to_vec::<f32>()?, [3.0, 2.0, 1.0, 2.0, 3.0]);
+/// assert_eq!(F::pad(&x, &[0, 1, 1, 0], PadMode::Constant(0.0))?.dims(), [2, 4]);
+/// # Ok::<(), pagelock_tensor::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`Tensor::pad`].
+pub fn pad(x: &Tensor, sizes: &[isize], mode: PadMode) -> Result<Tensor> {
+    x.pad(sizes, mode)
+}
 
 /// `x · weightᵀ + bias`. `x`: `[.., in_features]`, `weight`: `[out_features, in_features]`, `bias`: `[out_features]`.
 ///

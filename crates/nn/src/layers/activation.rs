@@ -1,6 +1,6 @@
 //! Activation layers without parameters, elementwise or along one dimension.
 
-use super::{debug_is_display, number};
+use super::{debug_is_display, number, one_setting};
 use crate::functional::shared::wrong_shape;
 use crate::functional::{self as F, Approximate};
 use crate::{Forward, Module, module_scope};
@@ -75,39 +75,6 @@ macro_rules! with_settings {
                 let _scope = module_scope(self);
                 let $layer = self;
                 $output
-            }
-        }
-
-        debug_is_display!($name);
-    };
-}
-
-/// `along_dim! { docs; Name, function }`: a layer that works along one dimension.
-macro_rules! along_dim {
-    ($(#[$docs:meta])* $name:ident, $function:path) => {
-        $(#[$docs])*
-        #[derive(Clone, Copy, Module)]
-        #[module(details = Self::describe)]
-        pub struct $name {
-            #[module(skip)]
-            dim: isize,
-        }
-
-        impl $name {
-            /// Along dimension `dim`; a negative `dim` counts from the end.
-            pub fn new(dim: isize) -> Self {
-                Self { dim }
-            }
-
-            fn describe(&self) -> String {
-                format!("dim={}", self.dim)
-            }
-        }
-
-        impl Forward for $name {
-            fn forward(&self, x: &Tensor) -> Result<Tensor> {
-                let _scope = module_scope(self);
-                $function(x, self.dim)
             }
         }
 
@@ -419,7 +386,7 @@ with_settings! {
     |layer| format!("dim={}", layer.dim)
 }
 
-along_dim! {
+one_setting! {
     /// Exponentials along a dimension, scaled to the sum 1.
     ///
     /// ```
@@ -428,10 +395,10 @@ along_dim! {
     /// assert_eq!(Softmax::new(0).forward(&Tensor::new([1.0, 1.0])?)?.to_vec::<f32>()?, [0.5, 0.5]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    Softmax, F::softmax
+    Softmax { dim: isize }, "Along dimension `dim`; a negative `dim` counts from the end.", F::softmax
 }
 
-along_dim! {
+one_setting! {
     /// The logarithm of [`Softmax`], computed without overflow.
     ///
     /// ```
@@ -440,10 +407,10 @@ along_dim! {
     /// assert_eq!(LogSoftmax::new(0).forward(&Tensor::new([7.0])?)?.to_vec::<f32>()?, [0.0]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    LogSoftmax, F::log_softmax
+    LogSoftmax { dim: isize }, "Along dimension `dim`; a negative `dim` counts from the end.", F::log_softmax
 }
 
-along_dim! {
+one_setting! {
     /// [`Softmax`] of −x.
     ///
     /// ```
@@ -452,7 +419,7 @@ along_dim! {
     /// assert_eq!(Softmin::new(0).forward(&Tensor::new([1.0, 1.0])?)?.to_vec::<f32>()?, [0.5, 0.5]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
-    Softmin, F::softmin
+    Softmin { dim: isize }, "Along dimension `dim`; a negative `dim` counts from the end.", F::softmin
 }
 
 /// x above `threshold`, and `value` elsewhere.

@@ -25,11 +25,12 @@ mod lambda;
 mod linear;
 mod lists;
 mod norm;
+mod padding;
 mod pool;
 mod prelu;
 mod recurrent;
-mod resizing;
 mod sequential;
+mod shuffle;
 mod transformer;
 mod upsample;
 
@@ -56,6 +57,11 @@ pub use lambda::Lambda;
 pub use linear::Linear;
 pub use lists::{ModuleDict, ModuleList, ParameterDict, ParameterList};
 pub use norm::{GroupNorm, LayerNorm, LocalResponseNorm, RMSNorm};
+pub use padding::{
+    CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding, ReflectionPad1d,
+    ReflectionPad2d, ReflectionPad3d, ReplicationPad1d, ReplicationPad2d, ReplicationPad3d, ZeroPad1d, ZeroPad2d,
+    ZeroPad3d,
+};
 pub use pool::{
     AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AdaptiveMaxPool1d, AdaptiveMaxPool2d, AdaptiveMaxPool3d,
     AvgPool1d, AvgPool2d, AvgPool3d, LPPool1d, LPPool2d, LPPool3d, MaxPool1d, MaxPool2d, MaxPool3d, MaxUnpool1d,
@@ -63,12 +69,8 @@ pub use pool::{
 };
 pub use prelu::{PReLU, RReLU};
 pub use recurrent::{GRU, GRUCell, LSTM, LSTMCell, RNN, RNNCell, RNNNonlinearity, RNNOptions};
-pub use resizing::{
-    ChannelShuffle, CircularPad1d, CircularPad2d, CircularPad3d, ConstantPad1d, ConstantPad2d, ConstantPad3d, Padding,
-    PixelShuffle, PixelUnshuffle, ReflectionPad1d, ReflectionPad2d, ReflectionPad3d, ReplicationPad1d,
-    ReplicationPad2d, ReplicationPad3d, ZeroPad1d, ZeroPad2d, ZeroPad3d,
-};
 pub use sequential::{IntoLayers, Sequential};
+pub use shuffle::{ChannelShuffle, PixelShuffle, PixelUnshuffle};
 pub use transformer::{DecoderMasks, Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder};
 pub use upsample::{Upsample, UpsamplingBilinear2d, UpsamplingNearest2d};
 
@@ -83,6 +85,40 @@ macro_rules! debug_is_display {
     };
 }
 pub(crate) use debug_is_display;
+
+/// `one_setting! { docs; Name { setting: type }, docs of new, function }`: a layer that calls `function(x, setting)`.
+macro_rules! one_setting {
+    ($(#[$docs:meta])* $name:ident { $setting:ident: $type:ty }, $docs_of_new:literal, $function:path) => {
+        $(#[$docs])*
+        #[derive(Clone, Copy, Module)]
+        #[module(details = Self::describe)]
+        pub struct $name {
+            #[module(skip)]
+            $setting: $type,
+        }
+
+        impl $name {
+            #[doc = $docs_of_new]
+            pub fn new($setting: $type) -> Self {
+                Self { $setting }
+            }
+
+            fn describe(&self) -> String {
+                format!(concat!(stringify!($setting), "={}"), self.$setting)
+            }
+        }
+
+        impl Forward for $name {
+            fn forward(&self, x: &Tensor) -> Result<Tensor> {
+                let _scope = module_scope(self);
+                $function(x, self.$setting)
+            }
+        }
+
+        debug_is_display!($name);
+    };
+}
+use one_setting;
 
 /// One size for each of `N` dimensions: given as one number for all, or as an array or a tuple.
 ///

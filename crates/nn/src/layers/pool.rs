@@ -5,8 +5,20 @@ use crate::functional::{self as F, AvgPoolOptions, MaxPoolOptions};
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Int, Result, Tensor};
 
-/// `sliding! { Name, dimensions, options }`: the settings of all sliding windows.
+/// `sliding! { Name, dimensions, options }`: the settings of all sliding windows; with `, ceil_mode`, also that.
 macro_rules! sliding {
+    ($name:ident, $n:literal, $options:ident, ceil_mode) => {
+        sliding! { $name, $n, $options }
+
+        impl $name {
+            /// Whether a last window that reaches beyond the end counts too.
+            #[must_use]
+            pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
+                self.geometry.ceil_mode = ceil_mode;
+                self
+            }
+        }
+    };
     ($name:ident, $n:literal, $options:ident) => {
         impl $name {
             /// Windows of size `kernel` that do not overlap: one number for all dimensions, or one for each.
@@ -25,13 +37,6 @@ macro_rules! sliding {
             #[must_use]
             pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
                 self.geometry.padding = padding.into_sizes();
-                self
-            }
-
-            /// Whether a last window that reaches beyond the end counts too.
-            #[must_use]
-            pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
-                self.geometry.ceil_mode = ceil_mode;
                 self
             }
         }
@@ -62,7 +67,7 @@ macro_rules! max_pool {
             geometry: MaxPoolOptions<$n>,
         }
 
-        sliding! { $name, $n, MaxPoolOptions }
+        sliding! { $name, $n, MaxPoolOptions, ceil_mode }
 
         impl $name {
             /// The distance between neighboring elements of a window: one number for all dimensions, or one for each.
@@ -129,7 +134,7 @@ macro_rules! avg_pool {
             geometry: AvgPoolOptions<$n>,
         }
 
-        sliding! { $name, $n, AvgPoolOptions }
+        sliding! { $name, $n, AvgPoolOptions, ceil_mode }
 
         impl $name {
             /// Whether the zeros of the padding count as elements; they do by default.
@@ -338,28 +343,9 @@ macro_rules! max_unpool {
             geometry: MaxPoolOptions<$n>,
         }
 
+        sliding! { $name, $n, MaxPoolOptions }
+
         impl $name {
-            /// For windows of size `kernel` that did not overlap: one number for all dimensions, or one for each.
-            pub fn new(kernel: impl Sizes<$n>) -> Self {
-                Self { geometry: MaxPoolOptions::new(kernel.into_sizes()) }
-            }
-
-            /// The distance between neighboring windows of the pooling: one number for all dimensions, or one for
-            /// each.
-            #[must_use]
-            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
-                self.geometry.stride = stride.into_sizes();
-                self
-            }
-
-            /// How far the windows of the pooling reached beyond each end: one number for all dimensions, or one for
-            /// each.
-            #[must_use]
-            pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
-                self.geometry.padding = padding.into_sizes();
-                self
-            }
-
             /// The elements at their indices.
             ///
             /// # Errors

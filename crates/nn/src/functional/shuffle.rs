@@ -1,25 +1,8 @@
-//! Padding, pixel shuffling and channel shuffling.
+//! Pixel shuffling and channel shuffling.
 
-use pagelock_tensor::{PadMode, Result, Tensor};
+use pagelock_tensor::{Result, Tensor};
 
 use super::shared::{signed, wrong_argument, wrong_shape};
-
-/// Adds elements at the ends of the last dimensions, as [`Tensor::pad`]; `sizes` is `[left, right, top, bottom, …]`.
-///
-/// ```
-/// use pagelock_nn::functional as F;
-/// # use pagelock_tensor::{PadMode, Tensor};
-/// let x = Tensor::new([[1.0, 2.0, 3.0]])?;
-/// assert_eq!(F::pad(&x, &[2, 0], PadMode::Reflect)?.to_vec::<f32>()?, [3.0, 2.0, 1.0, 2.0, 3.0]);
-/// assert_eq!(F::pad(&x, &[0, 1, 1, 0], PadMode::Constant(0.0))?.dims(), [2, 4]);
-/// # Ok::<(), pagelock_tensor::Error>(())
-/// ```
-///
-/// # Errors
-/// As [`Tensor::pad`].
-pub fn pad(x: &Tensor, sizes: &[isize], mode: PadMode) -> Result<Tensor> {
-    x.pad(sizes, mode)
-}
 
 /// Turns `[batch, channels · r², height, width]` into `[batch, channels, height · r, width · r]`, `r` being
 /// the factor.
