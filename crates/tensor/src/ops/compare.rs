@@ -1,5 +1,6 @@
 //! Comparisons, which make `bool` tensors, and conversions between precisions and kinds.
 
+use super::elementwise::formula;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut, math};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
@@ -37,22 +38,12 @@ macro_rules! comparison {
             const NAME: &'static str = stringify!($method);
             const INPUTS: Inputs = Inputs::Broadcast;
             const PRECISION: Precision = Precision::Widest;
-            const IS_ELEMENTWISE: bool = true;
 
             fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
                 Shape::broadcast(stringify!($method), a, b)
             }
 
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-                static FORMULA: Formula = Formula {
-                    name: stringify!($method),
-                    inputs: &["a", "b"],
-                    constants: &[],
-                    text: concat!("a ", stringify!($operator), " b"),
-                    changes: false,
-                };
-                FORMULA.run(device, stringify!($method), &inputs, &[], out)
-            }
+            formula! { 2, stringify!($method), [a, b], |_| [], concat!("a ", stringify!($operator), " b") }
         }
 
         impl<K: Kind> Tensor<K> {
@@ -86,13 +77,8 @@ pub(super) struct IsZero;
 
 impl Op<1> for IsZero {
     const NAME: &'static str = "logical_not";
-    const IS_ELEMENTWISE: bool = true;
 
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static IS_ZERO: Formula =
-            Formula { name: "is_zero", inputs: &["x"], constants: &[], text: "x == R(0)", changes: false };
-        IS_ZERO.run(device, Self::NAME, &inputs, &[], out)
-    }
+    formula! { 1, "is_zero", [x], |_| [], "x == R(0)" }
 }
 
 impl PerType<1> for IsZero {
@@ -117,12 +103,8 @@ struct Cast {
 
 impl Op<1> for Cast {
     const NAME: &'static str = "to_dtype";
-    const IS_ELEMENTWISE: bool = true;
 
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static CAST: Formula = Formula { name: "cast", inputs: &["x"], constants: &[], text: "x", changes: false };
-        CAST.run(device, "to_dtype", &inputs, &[], out)
-    }
+    formula! { 1, "cast", [x], |_| [], "x" }
 }
 
 impl Derivative<1> for Cast {

@@ -21,7 +21,7 @@ use crate::tensor::{Raw, Tensor, by_num};
 
 /// The `cuda` of an operation with `n` inputs: `formula! { n, name, [inputs], |op| [constants = values], formula }`.
 macro_rules! formula {
-    ($n:literal, $name:expr, [$($input:ident),*], |$op:pat_param| [$($constant:ident = $value:expr),*], $text:literal) => {
+    ($n:literal, $name:expr, [$($input:ident),*], |$op:pat_param| [$($constant:ident = $value:expr),*], $text:expr) => {
         const IS_ELEMENTWISE: bool = true;
 
         fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; $n], out: CudaOut<'_>) -> Result<()> {

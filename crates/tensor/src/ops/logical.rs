@@ -1,6 +1,7 @@
 //! Truth values: comparisons with numbers, logical operations, and tests for NaN and infinity.
 
 use super::compare::IsZero;
+use super::elementwise::formula;
 use super::number_like;
 use crate::cpu;
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
@@ -82,21 +83,14 @@ macro_rules! logical {
         impl Op<2> for $op {
             const NAME: &'static str = stringify!($method);
             const INPUTS: Inputs = Inputs::Broadcast;
-            const IS_ELEMENTWISE: bool = true;
 
             fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
                 Shape::broadcast(stringify!($method), a, b)
             }
 
-            fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 2], out: CudaOut<'_>) -> Result<()> {
-                static FORMULA: Formula = Formula {
-                    name: stringify!($method),
-                    inputs: &["a", "b"],
-                    constants: &[],
-                    text: concat!("(a != R(0)) ", stringify!($operator), " (b != R(0))"),
-                    changes: false,
-                };
-                FORMULA.run(device, stringify!($method), &inputs, &[], out)
+            formula! {
+                2, stringify!($method), [a, b], |_| [],
+                concat!("(a != R(0)) ", stringify!($operator), " (b != R(0))")
             }
         }
     };
