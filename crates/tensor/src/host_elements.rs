@@ -56,12 +56,12 @@ fn taken(tensor: Raw, dtype: DType) -> Result<(HostBuffer, usize, Shape)> {
     let here = readable(&tensor)?;
     drop(tensor);
     let wide = if here.dtype() == dtype { here } else { no_grad(|| cast(&here, dtype))? };
-    let mut ordered = if wide.is_contiguous() { wide } else { wide.deep_copy("into_elements")? };
+    let mut ordered = if wide.is_contiguous() { wide } else { wide.detached_copy("into_elements")? };
     loop {
         let Raw { storage, layout, .. } = ordered;
         match storage.into_host() {
             Ok(buffer) => return Ok((buffer, layout.offset() * dtype.size(), *layout.shape())),
-            Err(storage) => ordered = Raw { storage, layout, node: None }.deep_copy("into_elements")?,
+            Err(storage) => ordered = Raw { storage, layout, node: None }.detached_copy("into_elements")?,
         }
     }
 }

@@ -109,7 +109,7 @@ impl Raw {
 
     /// This tensor if it is contiguous, else a copy that is; outside the graph.
     pub(crate) fn gap_free(&self) -> Result<Raw> {
-        if self.layout.is_contiguous() { Ok(self.without_node()) } else { self.deep_copy("contiguous") }
+        if self.layout.is_contiguous() { Ok(self.without_node()) } else { self.detached_copy("contiguous") }
     }
 
     /// [`gap_free`](Self::gap_free) at this tensor's place in the graph.
@@ -118,7 +118,7 @@ impl Raw {
     }
 
     /// A contiguous copy in a storage of its own, outside the graph.
-    pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Raw> {
+    pub(crate) fn detached_copy(&self, op: &'static str) -> Result<Raw> {
         let device = self.storage.device();
         let running = profiler::op("copy");
         let Device::Cuda(cuda) = device else {
@@ -499,8 +499,8 @@ impl<K: Kind> Tensor<K> {
     }
 
     /// A contiguous copy in a storage of its own, outside the graph.
-    pub(crate) fn deep_copy(&self, op: &'static str) -> Result<Tensor<K>> {
-        self.raw.deep_copy(op).map(Raw::typed)
+    pub(crate) fn detached_copy(&self, op: &'static str) -> Result<Tensor<K>> {
+        self.raw.detached_copy(op).map(Raw::typed)
     }
 
     /// Splits a vector that an operation just made into its first `n` elements and the others. On a device each part

@@ -295,8 +295,8 @@ fn accumulate_some(leaves: &mut [(NodeRef, Option<Raw>)]) -> Result<()> {
                 added.push(grad_slot);
             }
             None if has_own_memory(&grad) => *grad_slot = Some(grad),
-            None if is_grad_enabled() => *grad_slot = Some(grad.copied()?), // recorded
-            None => *grad_slot = Some(grad.deep_copy("backward")?),
+            None if is_grad_enabled() => *grad_slot = Some(grad.deep_clone()?), // recorded
+            None => *grad_slot = Some(grad.detached_copy("backward")?),
         }
     }
     if !pairs.is_empty() {

@@ -99,7 +99,7 @@ fn random_like(result: &Tensor) -> Result<Tensor> {
 
 /// Copies in `f64`, outside the graph.
 fn plain(inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    inputs.iter().map(|input| input.deep_copy("gradcheck")?.to_dtype(DType::F64)).collect()
+    inputs.iter().map(|input| input.detached_copy("gradcheck")?.to_dtype(DType::F64)).collect()
 }
 
 /// The gradient of each input's elements, by `backward`; zeros where `f` does not depend on an input.

@@ -247,7 +247,7 @@ fn results_apart_from<I: Tensors, O: Tensors>(inputs: &I, mut results: O) -> Res
         let mut is_input = false;
         inputs.visit(&mut |input| is_input |= input.storage.is(&result.storage));
         if is_input {
-            *result = result.deep_copy(NAME)?;
+            *result = result.detached_copy(NAME)?;
         }
         Ok(())
     })?;

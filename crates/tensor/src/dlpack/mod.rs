@@ -68,7 +68,7 @@ impl Dlpack {
     /// # Errors
     /// [`Error::Memory`] or [`Error::DeviceMemory`] if the copy does not fit; [`Error::Cuda`].
     pub fn new(tensor: impl Into<AnyTensor>) -> Result<Dlpack> {
-        let copy = tensor.into().raw().deep_copy("dlpack")?;
+        let copy = tensor.into().raw().detached_copy("dlpack")?;
         Ok(Dlpack { managed: Managed::of(copy, managed::IS_COPIED)? })
     }
 

@@ -38,7 +38,7 @@ pub fn copy_all_(pairs: &[(&AnyTensor, &AnyTensor)]) -> Result<()> {
         let source = source.converted(target.dtype())?.to(&target.device())?;
         target.raw().check_writable("copy_", [&source])?;
         let source = source.broadcast_to("copy_", target.shape())?;
-        if targets.contains(&source.storage.address()) { source.deep_copy("copy_") } else { Ok(source) }
+        if targets.contains(&source.storage.address()) { source.detached_copy("copy_") } else { Ok(source) }
     };
     let prepared = pairs.iter().map(prepare).collect::<Result<Vec<Raw>>>()?;
     pairs.iter().zip(prepared).try_for_each(|((target, _), source)| {

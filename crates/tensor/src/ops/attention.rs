@@ -248,7 +248,7 @@ fn readable(tensor: Raw) -> Result<Raw> {
     if Description::takes(&layout4(&tensor.layout)) && tensor.layout.offset().is_multiple_of(8) {
         return Ok(tensor);
     }
-    Ok(Raw { node: tensor.node.clone(), ..tensor.deep_copy(OP)? })
+    Ok(Raw { node: tensor.node.clone(), ..tensor.detached_copy(OP)? })
 }
 
 /// A layout without gaps, in which the heads of a word are adjacent if they are so in `layout`.

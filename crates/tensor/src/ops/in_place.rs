@@ -161,7 +161,7 @@ impl Raw {
             return no_grad(|| cast(source, dtype))?.broadcast_to(op, self.shape());
         }
         let source = source.broadcast_to(op, self.shape())?;
-        if source.storage.is(&self.storage) { source.deep_copy(op) } else { Ok(source) }
+        if source.storage.is(&self.storage) { source.detached_copy(op) } else { Ok(source) }
     }
 }
 

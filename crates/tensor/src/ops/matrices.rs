@@ -155,7 +155,7 @@ fn diag(x: &Raw, diagonal: isize) -> Result<Raw> {
             shape.check_size()?;
             placed(x, diagonal, [0, 1], shape)
         }
-        [rows, columns] if down <= rows && right <= columns => x.diagonal(diagonal, 0, 1)?.copied(),
+        [rows, columns] if down <= rows && right <= columns => x.diagonal(diagonal, 0, 1)?.deep_clone(),
         _ => {
             let expected = format!("it must be a vector, or a matrix that has diagonal {diagonal}");
             Err(Error::wrong_shape("diag", "the tensor", x.shape(), expected))

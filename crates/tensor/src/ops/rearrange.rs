@@ -140,7 +140,7 @@ impl<K: Kind> Tensor<K> {
 
 /// The result, copied if it shares the elements of `x`.
 pub(super) fn own_copy<K: Kind>(x: &Raw, result: Raw) -> Result<Tensor<K>> {
-    if result.storage.is(&x.storage) { result.copied() } else { Ok(result) }.map(Raw::typed)
+    if result.storage.is(&x.storage) { result.deep_clone() } else { Ok(result) }.map(Raw::typed)
 }
 
 /// `len` entries of a dimension, of which entry `i` is entry `number(i)` of `x`.

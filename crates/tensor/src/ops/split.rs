@@ -129,7 +129,7 @@ impl<K: Kind> Tensor<K> {
     /// # Errors
     /// [`Error::Memory`] if the copy does not fit the budget.
     pub fn deep_clone(&self) -> Result<Tensor<K>> {
-        self.raw().copied().map(Raw::typed)
+        self.raw().deep_clone().map(Raw::typed)
     }
 }
 

@@ -340,11 +340,9 @@ impl Raw {
     pub(crate) fn contiguous(&self) -> Result<Raw> {
         if self.is_contiguous() { Ok(self.clone()) } else { apply_raw(Contiguous, [self]) }
     }
-}
 
-impl Raw {
     /// [`Tensor::deep_clone`].
-    pub(crate) fn copied(&self) -> Result<Raw> {
+    pub(crate) fn deep_clone(&self) -> Result<Raw> {
         apply_raw(Contiguous, [self])
     }
 }

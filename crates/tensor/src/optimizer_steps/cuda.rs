@@ -112,7 +112,7 @@ fn len_of<G: Group>(group: &Option<G>) -> usize {
 /// The scalars that are present, copied if they are in a storage that the kernel changes.
 fn unchanged<G: Group>(groups: &[Option<G>], scalars: &[Option<&Tensor>]) -> Result<ArrayVec<Tensor, PLACES>> {
     let unchanged = |scalar: &Tensor| match groups.iter().any(|group| shares_storage_with(group, scalar)) {
-        true => scalar.deep_copy(OP),
+        true => scalar.detached_copy(OP),
         false => Ok(scalar.clone()),
     };
     scalars.iter().flatten().map(|scalar| unchanged(scalar)).collect()

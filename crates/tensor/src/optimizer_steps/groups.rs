@@ -175,7 +175,7 @@ fn share_storage<G: Group>(one: &G, other: &G) -> bool {
 fn alone<G: Group>(group: &G, launch: impl Fn(&[Option<G>]) -> Result<()>) -> Result<()> {
     let mut copies = [const { None }; PLACES];
     for (copy, tensor) in copies.iter_mut().zip(group.tensors()) {
-        *copy = tensor.map(|tensor| tensor.deep_copy(OP)).transpose()?;
+        *copy = tensor.map(|tensor| tensor.detached_copy(OP)).transpose()?;
     }
     launch(&[Some(group.with(copies.clone()))])?;
     let changed = group.tensors().into_iter().zip(&copies).take(GRAD);

@@ -129,7 +129,7 @@ fn each_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
 }
 
 fn contiguous(tensor: &Raw) -> Result<Raw> {
-    tensor.deep_copy("to")
+    tensor.detached_copy("to")
 }
 
 /// Calls `make` with the tensors at the indices `which`, and stores its results at these indices of `out`.
@@ -286,7 +286,7 @@ fn in_own_buffer<'a>(tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
     if tensor.layout.is_dense() && len_bytes == Some(bytes_of(tensor).len()) {
         return Ok(Cow::Borrowed(tensor));
     }
-    Ok(Cow::Owned(tensor.deep_copy("snapshot")?))
+    Ok(Cow::Owned(tensor.detached_copy("snapshot")?))
 }
 
 /// Downloads dense tensors, to page-locked memory if together they have at most `most_locked` bytes.
@@ -378,7 +378,7 @@ fn gap_free<'a>(op: &'static str, tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
     if tensor.layout.is_contiguous() {
         return Ok(Cow::Borrowed(tensor));
     }
-    Ok(Cow::Owned(tensor.deep_copy(op)?))
+    Ok(Cow::Owned(tensor.detached_copy(op)?))
 }
 
 fn memory_refused(op: &'static str, tensors: &[&Raw], source: pagelock_memory::Error) -> Error {

@@ -93,7 +93,7 @@ impl Raw {
             return Ok(self.clone());
         }
         let running = profiler::op("to");
-        let dense = if self.layout.is_dense() { self.clone() } else { self.deep_copy("to")? };
+        let dense = if self.layout.is_dense() { self.clone() } else { self.detached_copy("to")? };
         let moved = move_to(&dense, device)?;
         running.note_result(&[Some(self)], &moved, "to");
         Ok(record("to", self, moved))
@@ -139,7 +139,7 @@ pub(crate) fn readable(tensor: &Raw) -> Result<Raw> {
     let _running = profiler::op("read");
     // Of a large view with gaps, such as a column, only the elements are copied, if the device has memory for them.
     let has_gaps = tensor.layout.span() / 2 > tensor.shape().elements().max(LONG_SPAN);
-    let without_gaps = if has_gaps { tensor.deep_copy("to").ok() } else { None };
+    let without_gaps = if has_gaps { tensor.detached_copy("to").ok() } else { None };
     let out = download_span("to", without_gaps.as_ref().unwrap_or(tensor), cuda)?;
     cuda.check_faults()?;
     Ok(out)

@@ -219,7 +219,7 @@ fn without_gaps(op: &'static str, index: &Raw, is_copied: bool) -> Result<Raw> {
     let once = (0..index.rank()).filter(repeats).try_fold(index.clone(), |x, dim| x.narrow(dim as isize, 0, 1))?;
     let once = match once.dtype() {
         DType::I64 if once.is_contiguous() && !is_copied => once.without_node(),
-        DType::I64 => once.deep_copy(op)?,
+        DType::I64 => once.detached_copy(op)?,
         _ => once.converted(DType::I64)?,
     };
     once.expand(*index.shape())

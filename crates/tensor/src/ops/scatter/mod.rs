@@ -171,7 +171,7 @@ pub(super) fn index_copied(op: &'static str, x: &Raw, dim: usize, index: &Raw, s
 /// Writes the entries of `source` over the entries of `x` that `index`, a vector, names. In place, for a contiguous
 /// `x`, and for tensors that fit each other and are in no graph.
 pub(super) fn write_entries(op: &'static str, x: &Raw, dim: usize, index: &Raw, source: &Raw) -> Result<()> {
-    let unshared = |of: &Raw| if of.storage.is(&x.storage) { of.deep_copy(op) } else { Ok(of.clone()) };
+    let unshared = |of: &Raw| if of.storage.is(&x.storage) { of.detached_copy(op) } else { Ok(of.clone()) };
     let (shape, source) = (*source.shape(), unshared(source)?);
     let index = unshared(index)?.reshape_to(along(dim, &shape)?)?.expand(shape)?;
     let _running = profiler::op(op);
