@@ -51,6 +51,7 @@ mod print;
 mod profiling;
 pub mod rnn;
 mod safetensors_file;
+mod setters;
 mod state_dict;
 mod torch_file;
 mod train;

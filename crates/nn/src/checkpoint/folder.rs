@@ -9,6 +9,7 @@ use pagelock_tensor::{self as tensor, TensorFile};
 
 use super::Checkpoint;
 use super::saved::{SavedCheckpoint, score_in};
+use crate::setters::setters;
 use crate::{Error, Result, StateDict};
 
 /// A file name is `step-`, the step in at least [`DIGITS`] digits, then `.safetensors`.
@@ -67,6 +68,16 @@ struct Keep {
     best: Option<usize>,
 }
 
+setters! { Checkpoints,
+    /// After each save, removes all but the last `n` checkpoints and those that [`keep_best`](Self::keep_best) keeps.
+    /// The newest always stays.
+    keep_last: usize => keep.last = Some(keep_last.max(1));
+    /// After each save, removes all but the `n` checkpoints with the highest [`score`](Checkpoint::score) and those
+    /// that [`keep_last`](Self::keep_last) keeps. Of equal scores, the earliest steps stay. The newest checkpoint
+    /// always stays.
+    keep_best: usize => keep.best = Some(keep_best);
+}
+
 impl Checkpoints {
     /// Opens the folder, or creates it. All checkpoints in it are kept, unless [`keep_last`](Self::keep_last) or
     /// [`keep_best`](Self::keep_best) is called.
@@ -84,23 +95,6 @@ impl Checkpoints {
         let checkpoints = Self { folder, keep: Keep::default(), writer: None };
         checkpoints.steps()?;
         Ok(checkpoints)
-    }
-
-    /// After each save, removes all but the last `n` checkpoints and those that [`keep_best`](Self::keep_best) keeps.
-    /// The newest always stays.
-    #[must_use]
-    pub fn keep_last(mut self, n: usize) -> Self {
-        self.keep.last = Some(n.max(1));
-        self
-    }
-
-    /// After each save, removes all but the `n` checkpoints with the highest [`score`](Checkpoint::score) and those
-    /// that [`keep_last`](Self::keep_last) keeps. Of equal scores, the earliest steps stay. The newest checkpoint
-    /// always stays.
-    #[must_use]
-    pub fn keep_best(mut self, n: usize) -> Self {
-        self.keep.best = Some(n);
-        self
     }
 
     /// Copies the tensors of `checkpoint` and starts to write the copies; a checkpoint of the same step is replaced.

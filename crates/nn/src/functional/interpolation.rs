@@ -10,6 +10,7 @@ use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
 
 use super::shared::{computed, signed, wrong_argument, wrong_shape};
 use super::{adaptive_avg_pool1d, adaptive_avg_pool3d};
+use crate::setters::setters;
 
 /// How elements are interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -98,18 +99,13 @@ impl InterpolateOptions {
     pub fn mode(mode: InterpolationMode) -> Self {
         Self { mode, ..Self::default() }
     }
+}
 
+setters! { InterpolateOptions,
     /// Sets whether the centers of the corner elements stay aligned.
-    #[must_use]
-    pub fn align_corners(self, align_corners: bool) -> Self {
-        Self { align_corners, ..self }
-    }
-
+    align_corners: bool;
     /// With or without antialiasing.
-    #[must_use]
-    pub fn antialias(self, antialias: bool) -> Self {
-        Self { antialias, ..self }
-    }
+    antialias: bool;
 }
 
 /// Resizes sequences, images or volumes, as PyTorch's `F.interpolate`.

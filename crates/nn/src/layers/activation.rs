@@ -3,6 +3,7 @@
 use super::{debug_is_display, number, one_setting};
 use crate::functional::shared::wrong_shape;
 use crate::functional::{self as F, Approximate};
+use crate::setters::setters;
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
@@ -49,20 +50,13 @@ macro_rules! with_settings {
                 Self { $($setting: $default),+ }
             }
 
-            $(
-                $(#[$of_setting])*
-                #[must_use]
-                pub fn $setting(mut self, $setting: $type) -> Self {
-                    self.$setting = $setting;
-                    self
-                }
-            )+
-
             fn describe(&self) -> String {
                 let $shown = self;
                 $details
             }
         }
+
+        setters! { $name, $($(#[$of_setting])* $setting: $type;)+ }
 
         impl Default for $name {
             fn default() -> Self {

@@ -4,6 +4,7 @@ use super::{Dropout, LayerNorm, Linear, debug_is_display};
 use crate::functional::shared::{constant, signed, wrong_argument, wrong_shape};
 use crate::functional::{AttentionMask, AttentionOptions, attention_weights};
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Forward, Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
 use pagelock_tensor::{Bool, Generator, Result, Tensor, default_generator};
 
@@ -155,6 +156,16 @@ impl Module for OutProjection {
     }
 }
 
+setters! { MultiheadAttention,
+    /// Whether a key and a value of zeros follow all others; off by default. Every query may attend to the key, which
+    /// has its own column in the attention weights.
+    add_zero_attn: bool;
+    /// The probability that an attention weight is dropped while training; 0 by default.
+    dropout: f64;
+    /// Whether inputs and output are `[batch, words, embed_dim]`; `[words, batch, embed_dim]` by default.
+    batch_first: bool;
+}
+
 impl MultiheadAttention {
     /// Attention with weights from the default generator.
     ///
@@ -262,33 +273,11 @@ impl MultiheadAttention {
         Ok(self)
     }
 
-    /// Whether a key and a value of zeros follow all others; off by default. Every query may attend to the key, which
-    /// has its own column in the attention weights.
-    #[must_use]
-    pub fn add_zero_attn(mut self, add_zero_attn: bool) -> Self {
-        self.add_zero_attn = add_zero_attn;
-        self
-    }
-
     /// The layer without the biases of its projections; those of [`add_bias_kv`](Self::add_bias_kv) stay.
     #[must_use]
     pub fn without_bias(mut self) -> Self {
         self.in_proj_bias = None;
         self.out_proj.0 = self.out_proj.0.without_bias();
-        self
-    }
-
-    /// The probability that an attention weight is dropped while training; 0 by default.
-    #[must_use]
-    pub fn dropout(mut self, p: f64) -> Self {
-        self.dropout = p;
-        self
-    }
-
-    /// Whether inputs and output are `[batch, words, embed_dim]`; `[words, batch, embed_dim]` by default.
-    #[must_use]
-    pub fn batch_first(mut self, batch_first: bool) -> Self {
-        self.batch_first = batch_first;
         self
     }
 

@@ -3,6 +3,7 @@
 use super::{debug_is_display, number, python};
 use crate::functional::shared::wrong_shape;
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, module_scope};
 use pagelock_tensor::{BatchNormOptions, Result, Shape, Tensor};
 
@@ -48,6 +49,15 @@ macro_rules! batch_norm {
             eps: f64,
         }
 
+        setters! { $name,
+            /// What is added to variances; 1e-5 by default.
+            eps: f64;
+            /// The fraction by which the running statistics move towards those of a batch; 0.1 by default. With
+            /// `None` they are means over all batches, and each training step waits for the device to read the number
+            /// of batches.
+            momentum: impl Into<Option<f64>> => momentum = momentum.into();
+        }
+
         impl $name {
             /// A layer with weight and bias, and with running statistics.
             ///
@@ -67,22 +77,6 @@ macro_rules! batch_norm {
                     momentum: Some(0.1),
                     eps: 1e-5,
                 })
-            }
-
-            /// What is added to variances; 1e-5 by default.
-            #[must_use]
-            pub fn eps(mut self, eps: f64) -> Self {
-                self.eps = eps;
-                self
-            }
-
-            /// The fraction by which the running statistics move towards those of a batch; 0.1 by default. With
-            /// `None` they are means over all batches, and each training step waits for the device to read the number
-            /// of batches.
-            #[must_use]
-            pub fn momentum(mut self, momentum: impl Into<Option<f64>>) -> Self {
-                self.momentum = momentum.into();
-                self
             }
 
             /// The layer without weight and bias.

@@ -5,6 +5,7 @@ use crate::functional::shared::wrong_argument;
 use crate::functional::{self as F, Conv1dOptions, Conv3dOptions};
 use crate::parameter::charged;
 use crate::parametrizations::Weighted;
+use crate::setters::setters;
 use crate::{Forward, Module, Parameter, init, module_scope};
 use pagelock_tensor::{Conv2dOptions, Generator, PadMode, Result, Tensor, default_generator};
 
@@ -233,13 +234,6 @@ macro_rules! convolution {
         layer! { $(#[$docs])* $name, $n, $weight, ConvGeometry, false }
 
         impl $name {
-            /// The distance between neighboring windows: one number for all dimensions, or one for each.
-            #[must_use]
-            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
-                self.geometry.stride = stride.into_sizes();
-                self
-            }
-
             /// The padding at each end: one number for all dimensions, or one for each. PyTorch's `"valid"` is 0.
             #[must_use]
             pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
@@ -255,13 +249,13 @@ macro_rules! convolution {
                 self.geometry.same = true;
                 self
             }
+        }
 
+        setters! { $name,
+            /// The distance between neighboring windows: one number for all dimensions, or one for each.
+            stride: impl Sizes<$n> => geometry.stride = stride.into_sizes();
             /// The elements that padding adds; zeros by default.
-            #[must_use]
-            pub fn padding_mode(mut self, mode: PadMode) -> Self {
-                self.geometry.mode = mode;
-                self
-            }
+            padding_mode: PadMode => geometry.mode = padding_mode;
         }
 
         impl Forward for $name {

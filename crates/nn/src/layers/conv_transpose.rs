@@ -6,6 +6,7 @@ use super::{Sizes, debug_is_display, tuple};
 use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::functional::{self as F, ConvTranspose1dOptions, ConvTranspose3dOptions};
 use crate::parametrizations::Weighted;
+use crate::setters::setters;
 use crate::{Forward, Module, Parameter, module_scope};
 use pagelock_tensor::{ConvTranspose2dOptions, Generator, PadMode, Result, Tensor, default_generator};
 
@@ -69,30 +70,6 @@ macro_rules! transposed {
         layer! { $(#[$docs])* $name, $n, $weight, TransposedGeometry, true }
 
         impl $name {
-            /// The distance in the output between neighboring elements of the input: one number for all dimensions,
-            /// or one for each.
-            #[must_use]
-            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
-                self.geometry.stride = stride.into_sizes();
-                self
-            }
-
-            /// The number of elements removed at each end of the output: one number for all dimensions, or one for
-            /// each.
-            #[must_use]
-            pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
-                self.geometry.padding = padding.into_sizes();
-                self
-            }
-
-            /// The number of elements added at the end of the output; below the stride. One number for all
-            /// dimensions, or one for each.
-            #[must_use]
-            pub fn output_padding(mut self, output_padding: impl Sizes<$n>) -> Self {
-                self.geometry.output_padding = output_padding.into_sizes();
-                self
-            }
-
             /// The output with a given size. With a stride above 1 several sizes are possible; `output_size` chooses
             /// one instead of `output_padding`.
             ///
@@ -105,6 +82,18 @@ macro_rules! transposed {
                 let output_padding = self.geometry.output_padding_for(stringify!($name), x, &self.weight, output_size)?;
                 self.run(x, &self.weight, output_padding)
             }
+        }
+
+        setters! { $name,
+            /// The distance in the output between neighboring elements of the input: one number for all dimensions,
+            /// or one for each.
+            stride: impl Sizes<$n> => geometry.stride = stride.into_sizes();
+            /// The number of elements removed at each end of the output: one number for all dimensions, or one for
+            /// each.
+            padding: impl Sizes<$n> => geometry.padding = padding.into_sizes();
+            /// The number of elements added at the end of the output; below the stride. One number for all
+            /// dimensions, or one for each.
+            output_padding: impl Sizes<$n> => geometry.output_padding = output_padding.into_sizes();
         }
 
         impl Forward for $name {

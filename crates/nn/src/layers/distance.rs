@@ -1,6 +1,7 @@
 //! [`CosineSimilarity`] and [`PairwiseDistance`]: how similar two inputs are.
 
 use super::debug_is_display;
+use crate::setters::setters;
 use crate::{Module, functional, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
@@ -27,18 +28,6 @@ impl CosineSimilarity {
         Self { dim: 1, eps: 1e-8 }
     }
 
-    /// Along this dimension.
-    #[must_use]
-    pub fn dim(self, dim: isize) -> Self {
-        Self { dim, ..self }
-    }
-
-    /// The smallest norm: a norm below `eps` counts as `eps`.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        Self { eps, ..self }
-    }
-
     /// The cosines.
     ///
     /// # Errors
@@ -47,6 +36,13 @@ impl CosineSimilarity {
         let _scope = module_scope(self);
         functional::cosine_similarity(x1, x2, self.dim, self.eps)
     }
+}
+
+setters! { CosineSimilarity,
+    /// Along this dimension.
+    dim: isize;
+    /// The smallest norm: a norm below `eps` counts as `eps`.
+    eps: f64;
 }
 
 impl Default for CosineSimilarity {
@@ -82,24 +78,6 @@ impl PairwiseDistance {
         Self { p: 2.0, eps: 1e-6, keepdim: false }
     }
 
-    /// The order of the norm.
-    #[must_use]
-    pub fn p(self, p: f64) -> Self {
-        Self { p, ..self }
-    }
-
-    /// What is added to differences.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        Self { eps, ..self }
-    }
-
-    /// Whether the last dimension is kept, with size 1.
-    #[must_use]
-    pub fn keepdim(self, keepdim: bool) -> Self {
-        Self { keepdim, ..self }
-    }
-
     /// The distances.
     ///
     /// # Errors
@@ -109,6 +87,15 @@ impl PairwiseDistance {
         let distances = functional::pairwise_distance(x1, x2, self.p, self.eps)?;
         if self.keepdim { distances.unsqueeze(-1) } else { Ok(distances) }
     }
+}
+
+setters! { PairwiseDistance,
+    /// The order of the norm.
+    p: f64;
+    /// What is added to differences.
+    eps: f64;
+    /// Whether the last dimension is kept, with size 1.
+    keepdim: bool;
 }
 
 impl Default for PairwiseDistance {

@@ -4,6 +4,7 @@ use super::{debug_is_display, number};
 use crate::functional::EmbeddingOptions;
 use crate::functional::shared::wrong_argument;
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator, no_grad};
 
@@ -37,6 +38,16 @@ pub struct Embedding {
     options: EmbeddingOptions,
     #[module(skip)]
     is_pretrained: bool,
+}
+
+setters! { Embedding,
+    /// The largest Euclidean norm of a vector. A longer vector that is read is first scaled down to it, in the table
+    /// itself.
+    max_norm: f64 => options.max_norm = Some(max_norm);
+    /// The order of the norm for [`max_norm`](Self::max_norm); 2, the Euclidean norm, by default.
+    norm_type: f64 => options.norm_type = norm_type;
+    /// Whether the gradient of a vector is divided by the number of times that the index contains it.
+    scale_grad_by_freq: bool => options.scale_grad_by_freq = scale_grad_by_freq;
 }
 
 impl Embedding {
@@ -81,28 +92,6 @@ impl Embedding {
         }
         self.options.padding_idx = Some(index);
         Ok(self)
-    }
-
-    /// The largest Euclidean norm of a vector. A longer vector that is read is first scaled down to it, in the table
-    /// itself.
-    #[must_use]
-    pub fn max_norm(mut self, max_norm: f64) -> Self {
-        self.options.max_norm = Some(max_norm);
-        self
-    }
-
-    /// The order of the norm for [`max_norm`](Self::max_norm); 2, the Euclidean norm, by default.
-    #[must_use]
-    pub fn norm_type(mut self, norm_type: f64) -> Self {
-        self.options.norm_type = norm_type;
-        self
-    }
-
-    /// Whether the gradient of a vector is divided by the number of times that the index contains it.
-    #[must_use]
-    pub fn scale_grad_by_freq(mut self, scale_grad_by_freq: bool) -> Self {
-        self.options.scale_grad_by_freq = scale_grad_by_freq;
-        self
     }
 
     /// The vectors of `index`.

@@ -4,6 +4,7 @@ use super::debug_is_display;
 use super::embedding::padding_row;
 use crate::functional::{self as F, EmbeddingBagMode, EmbeddingBagOptions};
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Module, Parameter, init, module_scope};
 use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator, no_grad};
 
@@ -36,6 +37,13 @@ pub struct EmbeddingBag {
     padding_idx: Option<usize>,
 }
 
+setters! { EmbeddingBag,
+    /// How the vectors of a bag are combined.
+    mode: EmbeddingBagMode;
+    /// Whether offsets have one more element, the end of the last bag.
+    include_last_offset: bool;
+}
+
 impl EmbeddingBag {
     /// A table with vectors from the default generator.
     ///
@@ -55,20 +63,6 @@ impl EmbeddingBag {
         init::normal_(&weight, 0.0, 1.0, generator)?;
         let mode = EmbeddingBagMode::default();
         Ok(Self { weight: Parameter::new(weight), mode, include_last_offset: false, padding_idx: None })
-    }
-
-    /// How the vectors of a bag are combined.
-    #[must_use]
-    pub fn mode(mut self, mode: EmbeddingBagMode) -> Self {
-        self.mode = mode;
-        self
-    }
-
-    /// Whether offsets have one more element, the end of the last bag.
-    #[must_use]
-    pub fn include_last_offset(mut self, include_last_offset: bool) -> Self {
-        self.include_last_offset = include_last_offset;
-        self
     }
 
     /// The index that marks padding, which is left out of its bag; its vector is set to zeros. A negative index counts

@@ -2,34 +2,21 @@
 
 use super::{Sizes, debug_is_display, short};
 use crate::functional::{self as F, FoldOptions};
+use crate::setters::setters;
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
 /// `windows! { Name }`: the settings that [`Unfold`] and [`Fold`] share.
 macro_rules! windows {
     ($name:ident) => {
-        impl $name {
+        setters! { $name,
             /// The distance between neighboring elements of a window: one number for both dimensions, or one for
             /// each.
-            #[must_use]
-            pub fn dilation(mut self, dilation: impl Sizes<2>) -> Self {
-                self.options.dilation = dilation.into_sizes();
-                self
-            }
-
+            dilation: impl Sizes<2> => options.dilation = dilation.into_sizes();
             /// The number of zeros added at each end of the image: one number for both dimensions, or one for each.
-            #[must_use]
-            pub fn padding(mut self, padding: impl Sizes<2>) -> Self {
-                self.options.padding = padding.into_sizes();
-                self
-            }
-
+            padding: impl Sizes<2> => options.padding = padding.into_sizes();
             /// The distance between neighboring windows: one number for both dimensions, or one for each.
-            #[must_use]
-            pub fn stride(mut self, stride: impl Sizes<2>) -> Self {
-                self.options.stride = stride.into_sizes();
-                self
-            }
+            stride: impl Sizes<2> => options.stride = stride.into_sizes();
         }
     };
 }

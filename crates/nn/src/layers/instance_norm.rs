@@ -4,6 +4,7 @@ use super::{debug_is_display, number, python};
 use crate::functional::affine;
 use crate::functional::shared::{shaped, signed, wrong_shape};
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Buffer, Counter, Forward, Mode, Module, Parameter, functional, module_scope};
 use pagelock_tensor::{BatchNormOptions, Result, Tensor, no_grad};
 
@@ -72,20 +73,6 @@ macro_rules! instance_norm {
                 Ok(self)
             }
 
-            /// What is added to variances; 1e-5 by default.
-            #[must_use]
-            pub fn eps(mut self, eps: f64) -> Self {
-                self.eps = eps;
-                self
-            }
-
-            /// The fraction by which the running statistics move towards those of a batch; 0.1 by default.
-            #[must_use]
-            pub fn momentum(mut self, momentum: f64) -> Self {
-                self.momentum = momentum;
-                self
-            }
-
             fn describe(&self) -> String {
                 let (affine, running) = (python(self.weight.is_some()), python(self.running_mean.is_some()));
                 let (channels, eps, momentum) = (self.channels, number(self.eps), number(self.momentum));
@@ -93,6 +80,13 @@ macro_rules! instance_norm {
                     "{channels}, eps={eps}, momentum={momentum}, affine={affine}, bias={affine}, track_running_stats={running}"
                 )
             }
+        }
+
+        setters! { $name,
+            /// What is added to variances; 1e-5 by default.
+            eps: f64;
+            /// The fraction by which the running statistics move towards those of a batch; 0.1 by default.
+            momentum: f64;
         }
 
         impl Forward for $name {

@@ -3,6 +3,7 @@
 use super::{debug_is_display, number, python, tuple};
 use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Forward, Module, Parameter, functional, module_scope};
 use pagelock_tensor::{IntoShape, Result, Shape, Tensor};
 
@@ -271,28 +272,19 @@ impl LocalResponseNorm {
         Self { size, alpha: 1e-4, beta: 0.75, k: 1.0 }
     }
 
-    /// What the mean of squares is multiplied by; 1e-4 by default.
-    #[must_use]
-    pub fn alpha(self, alpha: f64) -> Self {
-        Self { alpha, ..self }
-    }
-
-    /// The exponent; 0.75 by default.
-    #[must_use]
-    pub fn beta(self, beta: f64) -> Self {
-        Self { beta, ..self }
-    }
-
-    /// What is added to the scaled mean of squares; 1 by default.
-    #[must_use]
-    pub fn k(self, k: f64) -> Self {
-        Self { k, ..self }
-    }
-
     fn describe(&self) -> String {
         let Self { size, alpha, beta, k } = *self;
         format!("{size}, alpha={}, beta={}, k={}", number(alpha), number(beta), number(k))
     }
+}
+
+setters! { LocalResponseNorm,
+    /// What the mean of squares is multiplied by; 1e-4 by default.
+    alpha: f64;
+    /// The exponent; 0.75 by default.
+    beta: f64;
+    /// What is added to the scaled mean of squares; 1 by default.
+    k: f64;
 }
 
 impl Forward for LocalResponseNorm {

@@ -2,6 +2,7 @@
 
 use super::{Sizes, debug_is_display, number, python, short, tuple};
 use crate::functional::{self as F, AvgPoolOptions, MaxPoolOptions};
+use crate::setters::setters;
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Int, Result, Tensor};
 
@@ -25,20 +26,13 @@ macro_rules! sliding {
             pub fn new(kernel: impl Sizes<$n>) -> Self {
                 Self { geometry: $options::new(kernel.into_sizes()) }
             }
+        }
 
+        setters! { $name,
             /// The distance between neighboring windows: one number for all dimensions, or one for each.
-            #[must_use]
-            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
-                self.geometry.stride = stride.into_sizes();
-                self
-            }
-
+            stride: impl Sizes<$n> => geometry.stride = stride.into_sizes();
             /// How far windows may reach beyond each end: one number for all dimensions, or one for each.
-            #[must_use]
-            pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
-                self.geometry.padding = padding.into_sizes();
-                self
-            }
+            padding: impl Sizes<$n> => geometry.padding = padding.into_sizes();
         }
     };
 }
@@ -137,25 +131,18 @@ macro_rules! avg_pool {
         sliding! { $name, $n, AvgPoolOptions, ceil_mode }
 
         impl $name {
-            /// Whether the zeros of the padding count as elements; they do by default.
-            #[must_use]
-            pub fn count_include_pad(mut self, count_include_pad: bool) -> Self {
-                self.geometry.count_include_pad = count_include_pad;
-                self
-            }
-
-            /// The divisor of the sums, instead of the number of elements.
-            #[must_use]
-            pub fn divisor_override(mut self, divisor: usize) -> Self {
-                self.geometry.divisor_override = Some(divisor);
-                self
-            }
-
             fn describe(&self) -> String {
                 let of = &self.geometry;
                 let [kernel, stride, padding] = [&of.kernel, &of.stride, &of.padding].map(|sizes| $shown(sizes));
                 format!("kernel_size={kernel}, stride={stride}, padding={padding}")
             }
+        }
+
+        setters! { $name,
+            /// Whether the zeros of the padding count as elements; they do by default.
+            count_include_pad: bool => geometry.count_include_pad = count_include_pad;
+            /// The divisor of the sums, instead of the number of elements.
+            divisor_override: usize => geometry.divisor_override = Some(divisor_override);
         }
 
         impl Forward for $name {
@@ -284,25 +271,18 @@ macro_rules! lp_pool {
                 Self { norm_type, kernel: kernel.into_sizes(), stride: None, ceil_mode: false }
             }
 
-            /// The distance between neighboring windows: one number for all dimensions, or one for each.
-            #[must_use]
-            pub fn stride(mut self, stride: impl Sizes<$n>) -> Self {
-                self.stride = Some(stride.into_sizes());
-                self
-            }
-
-            /// Whether a last window that reaches beyond the end counts too.
-            #[must_use]
-            pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
-                self.ceil_mode = ceil_mode;
-                self
-            }
-
             fn describe(&self) -> String {
                 let stride = self.stride.map_or_else(|| "None".to_owned(), |stride| short(&stride));
                 let (norm, kernel, ceil) = (number(self.norm_type), short(&self.kernel), python(self.ceil_mode));
                 format!("norm_type={norm}, kernel_size={kernel}, stride={stride}, ceil_mode={ceil}")
             }
+        }
+
+        setters! { $name,
+            /// The distance between neighboring windows: one number for all dimensions, or one for each.
+            stride: impl Sizes<$n> => stride = Some(stride.into_sizes());
+            /// Whether a last window that reaches beyond the end counts too.
+            ceil_mode: bool;
         }
 
         impl Forward for $name {

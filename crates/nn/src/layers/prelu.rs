@@ -3,6 +3,7 @@
 use super::{debug_is_display, number};
 use crate::functional as F;
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Forward, Mode, Module, Parameter, module_scope};
 use pagelock_tensor::{Result, Tensor, default_generator};
 
@@ -78,23 +79,16 @@ impl RReLU {
         Self { lower: 1.0 / 8.0, upper: 1.0 / 3.0, mode: Mode::default() }
     }
 
-    /// The smallest slope.
-    #[must_use]
-    pub fn lower(mut self, lower: f64) -> Self {
-        self.lower = lower;
-        self
-    }
-
-    /// The largest slope.
-    #[must_use]
-    pub fn upper(mut self, upper: f64) -> Self {
-        self.upper = upper;
-        self
-    }
-
     fn describe(&self) -> String {
         format!("lower={}, upper={}", number(self.lower), number(self.upper))
     }
+}
+
+setters! { RReLU,
+    /// The smallest slope.
+    lower: f64;
+    /// The largest slope.
+    upper: f64;
 }
 
 impl Default for RReLU {

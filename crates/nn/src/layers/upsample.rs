@@ -2,6 +2,7 @@
 
 use super::{debug_is_display, number, tuple};
 use crate::functional::{self as F, InterpolateOptions, InterpolationMode, Scale};
+use crate::setters::setters;
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
@@ -56,27 +57,6 @@ impl Upsample {
         Self { to: To::Times(scale_factors.to_vec()), options: InterpolateOptions::default() }
     }
 
-    /// How elements are interpolated.
-    #[must_use]
-    pub fn mode(mut self, mode: InterpolationMode) -> Self {
-        self.options.mode = mode;
-        self
-    }
-
-    /// Whether the centers of the corner elements stay aligned.
-    #[must_use]
-    pub fn align_corners(mut self, align_corners: bool) -> Self {
-        self.options.align_corners = align_corners;
-        self
-    }
-
-    /// Whether factors are recomputed from the rounded sizes.
-    #[must_use]
-    pub fn recompute_scale_factor(mut self, recompute: bool) -> Self {
-        self.options.recompute_scale_factor = recompute;
-        self
-    }
-
     fn describe(&self) -> String {
         let to = match &self.to {
             To::Sizes(sizes) => match **sizes {
@@ -93,6 +73,15 @@ impl Upsample {
         };
         format!("{to}, mode='{}'", self.options.mode.name())
     }
+}
+
+setters! { Upsample,
+    /// How elements are interpolated.
+    mode: InterpolationMode => options.mode = mode;
+    /// Whether the centers of the corner elements stay aligned.
+    align_corners: bool => options.align_corners = align_corners;
+    /// Whether factors are recomputed from the rounded sizes.
+    recompute_scale_factor: bool => options.recompute_scale_factor = recompute_scale_factor;
 }
 
 impl Forward for Upsample {

@@ -1,6 +1,7 @@
 //! Losses of classes: [`CrossEntropyLoss`], [`NLLLoss`].
 
 use crate::functional::shared::{constant, wrong_argument, wrong_shape};
+use crate::setters::setters;
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::{Bool, DType, Int, Reduction, Result, Tensor};
 
@@ -149,22 +150,19 @@ pub struct CrossEntropyLoss {
     reduction: Reduction,
 }
 
+setters! { CrossEntropyLoss,
+    /// Sets the weight of each class, `[classes]`. The mean is then a weighted mean.
+    weight: Tensor => weight = Some(Buffer::new(weight));
+    /// Ignores targets of this class. PyTorch ignores −100 by default; here −100 is an error unless it is set.
+    ignore_index: i64 => ignore_index = Some(ignore_index);
+    /// Sets the reduction: the mean (the default), the sum, or none.
+    reduction: Reduction;
+}
+
 impl CrossEntropyLoss {
     /// A loss that is averaged over the batch.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Sets the weight of each class, `[classes]`. The mean is then a weighted mean.
-    #[must_use]
-    pub fn weight(self, weight: Tensor) -> Self {
-        Self { weight: Some(Buffer::new(weight)), ..self }
-    }
-
-    /// Ignores targets of this class. PyTorch ignores −100 by default; here −100 is an error unless it is set.
-    #[must_use]
-    pub fn ignore_index(self, ignore_index: i64) -> Self {
-        Self { ignore_index: Some(ignore_index), ..self }
     }
 
     /// The share of the target that is spread evenly over all classes; 0 by default.
@@ -176,12 +174,6 @@ impl CrossEntropyLoss {
             return Err(wrong_argument("CrossEntropyLoss", "label_smoothing", label_smoothing, "0 to 1"));
         }
         Ok(Self { label_smoothing, ..self })
-    }
-
-    /// Sets the reduction: the mean (the default), the sum, or none.
-    #[must_use]
-    pub fn reduction(self, reduction: Reduction) -> Self {
-        Self { reduction, ..self }
     }
 
     /// The loss of `input` given `target`.
@@ -273,24 +265,6 @@ impl NLLLoss {
         Self::default()
     }
 
-    /// Sets the weight of each class, `[classes]`. The mean is then a weighted mean.
-    #[must_use]
-    pub fn weight(self, weight: Tensor) -> Self {
-        Self { weight: Some(Buffer::new(weight)), ..self }
-    }
-
-    /// Ignores targets of this class. PyTorch ignores −100 by default; here −100 is an error unless it is set.
-    #[must_use]
-    pub fn ignore_index(self, ignore_index: i64) -> Self {
-        Self { ignore_index: Some(ignore_index), ..self }
-    }
-
-    /// Sets the reduction: the mean (the default), the sum, or none.
-    #[must_use]
-    pub fn reduction(self, reduction: Reduction) -> Self {
-        Self { reduction, ..self }
-    }
-
     /// The loss of `input` given `target`.
     ///
     /// # Errors
@@ -306,4 +280,13 @@ impl NLLLoss {
         let Chosen { losses, weights, .. } = settings.weighted(&super::in_precision(input)?, target)?;
         settings.reduce(losses, &weights)
     }
+}
+
+setters! { NLLLoss,
+    /// Sets the weight of each class, `[classes]`. The mean is then a weighted mean.
+    weight: Tensor => weight = Some(Buffer::new(weight));
+    /// Ignores targets of this class. PyTorch ignores −100 by default; here −100 is an error unless it is set.
+    ignore_index: i64 => ignore_index = Some(ignore_index);
+    /// Sets the reduction: the mean (the default), the sum, or none.
+    reduction: Reduction;
 }

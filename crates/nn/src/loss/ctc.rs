@@ -2,6 +2,7 @@
 
 use super::reduced;
 use crate::functional::shared::{constant, wrong_argument, wrong_shape};
+use crate::setters::setters;
 use crate::{Module, module_scope};
 use pagelock_tensor::{Bool, DType, Error, Int, Reduction, Result, Tensor};
 
@@ -39,28 +40,19 @@ pub struct CTCLoss {
 /// Used for −∞, since −∞ − (−∞) is NaN.
 const IMPOSSIBLE: f64 = -1e30;
 
+setters! { CTCLoss,
+    /// Sets the class of the blank, which means "no label"; 0 by default.
+    blank: usize;
+    /// Sets the reduction: the mean (the default), the sum, or none.
+    reduction: Reduction;
+    /// Whether targets that are too long for their input have the loss 0, instead of ∞.
+    zero_infinity: bool;
+}
+
 impl CTCLoss {
     /// The mean, with class 0 as the blank.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// Sets the class of the blank, which means "no label"; 0 by default.
-    #[must_use]
-    pub fn blank(self, blank: usize) -> Self {
-        Self { blank, ..self }
-    }
-
-    /// Sets the reduction: the mean (the default), the sum, or none.
-    #[must_use]
-    pub fn reduction(self, reduction: Reduction) -> Self {
-        Self { reduction, ..self }
-    }
-
-    /// Whether targets that are too long for their input have the loss 0, instead of ∞.
-    #[must_use]
-    pub fn zero_infinity(self, zero_infinity: bool) -> Self {
-        Self { zero_infinity, ..self }
     }
 
     /// The loss.

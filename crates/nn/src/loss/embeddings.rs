@@ -5,6 +5,7 @@ use std::fmt;
 use super::{check_same, loss, reduced};
 use crate::functional::pairwise_distance;
 use crate::functional::shared::{constant, wrong_argument, wrong_shape};
+use crate::setters::setters;
 use crate::{Module, PairwiseDistance, module_scope};
 use pagelock_tensor::{Bool, Reduction, Result, Tensor};
 
@@ -210,27 +211,6 @@ impl TripletMarginWithDistanceLoss {
         self
     }
 
-    /// By how much the negative should be farther away than the positive, above 0; 1 by default.
-    #[must_use]
-    pub fn margin(mut self, margin: f64) -> Self {
-        self.margin = margin;
-        self
-    }
-
-    /// Whether the positive replaces the anchor where it is nearer to the negative; false by default.
-    #[must_use]
-    pub fn swap(mut self, swap: bool) -> Self {
-        self.swap = swap;
-        self
-    }
-
-    /// Sets the reduction: the mean (the default), the sum, or none.
-    #[must_use]
-    pub fn reduction(mut self, reduction: Reduction) -> Self {
-        self.reduction = reduction;
-        self
-    }
-
     /// The loss.
     ///
     /// # Errors
@@ -249,6 +229,15 @@ impl TripletMarginWithDistanceLoss {
         let losses = triplet_losses(OP, [anchor, positive, negative], &distance, self.margin, self.swap)?;
         reduced(OP, losses, self.reduction)
     }
+}
+
+setters! { TripletMarginWithDistanceLoss,
+    /// By how much the negative should be farther away than the positive, above 0; 1 by default.
+    margin: f64;
+    /// Whether the positive replaces the anchor where it is nearer to the negative; false by default.
+    swap: bool;
+    /// Sets the reduction: the mean (the default), the sum, or none.
+    reduction: Reduction;
 }
 
 impl Default for TripletMarginWithDistanceLoss {

@@ -3,6 +3,7 @@
 use super::{check_same, in_precision, reduced};
 use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
 use crate::functional::{class_mask, one_hot_unchecked};
+use crate::setters::setters;
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{DType, Int, Reduction, Result, Tensor};
@@ -30,34 +31,15 @@ macro_rules! weighted_loss {
             pub fn new() -> Self {
                 Self { weight: None, $($buffer: None,)? reduction: Reduction::Mean, $($setting: $default),* }
             }
+        }
 
+        setters! { $name,
             #[doc = $of_weight]
-            #[must_use]
-            pub fn weight(self, weight: Tensor) -> Self {
-                Self { weight: Some(Buffer::new(weight)), ..self }
-            }
-
-            $(
-                $(#[$of_buffer])*
-                #[must_use]
-                pub fn $buffer(self, $buffer: Tensor) -> Self {
-                    Self { $buffer: Some(Buffer::new($buffer)), ..self }
-                }
-            )?
-
-            $(
-                $(#[$of_setting])*
-                #[must_use]
-                pub fn $setting(self, $setting: $type) -> Self {
-                    Self { $setting, ..self }
-                }
-            )*
-
+            weight: Tensor => weight = Some(Buffer::new(weight));
+            $($(#[$of_buffer])* $buffer: Tensor => $buffer = Some(Buffer::new($buffer));)?
+            $($(#[$of_setting])* $setting: $type;)*
             /// Sets the reduction: the mean (the default), the sum, or none.
-            #[must_use]
-            pub fn reduction(self, reduction: Reduction) -> Self {
-                Self { reduction, ..self }
-            }
+            reduction: Reduction;
         }
 
         impl Default for $name {

@@ -46,22 +46,6 @@ macro_rules! loss {
                 Self { reduction: pagelock_tensor::Reduction::Mean, $($setting: $default),* }
             }
 
-            /// Sets the reduction: the mean (the default), the sum, or none.
-            #[must_use]
-            pub fn reduction(mut self, reduction: pagelock_tensor::Reduction) -> Self {
-                self.reduction = reduction;
-                self
-            }
-
-            $(
-                $(#[$of_setting])*
-                #[must_use]
-                pub fn $setting(mut self, $setting: $type) -> Self {
-                    self.$setting = $setting;
-                    self
-                }
-            )*
-
             /// The loss.
             ///
             /// # Errors
@@ -72,6 +56,12 @@ macro_rules! loss {
                 $(let $input = &super::in_precision($input)?;)+
                 super::reduced(stringify!($name), $losses?, self.reduction)
             }
+        }
+
+        crate::setters::setters! { $name,
+            /// Sets the reduction: the mean (the default), the sum, or none.
+            reduction: pagelock_tensor::Reduction;
+            $($(#[$of_setting])* $setting: $type;)*
         }
 
         impl Default for $name {

@@ -3,6 +3,7 @@
 use pagelock_tensor::{self as tensor, DType, Int, Tensor, add_correct_, no_grad};
 
 use super::{Constants, Labels, check_counts, ignore_text, read, rows_of_scores};
+use crate::setters::setters;
 use crate::{Buffer, Error, Module, Result};
 
 /// The share of samples whose label has the largest score, or one of the `k` largest.
@@ -35,6 +36,13 @@ pub struct Accuracy {
     classes: Constants<Int>,
 }
 
+setters! { Accuracy,
+    /// Counts a sample as correct if its label is among the `k` largest scores; 1 by default.
+    top_k: usize;
+    /// Leaves out samples with this label, such as padding.
+    ignore_index: i64 => ignore_index = Some(ignore_index);
+}
+
 impl Accuracy {
     /// Counts a sample as correct if its label has the largest score.
     ///
@@ -43,20 +51,6 @@ impl Accuracy {
     pub fn new() -> Result<Self> {
         let zero = || Tensor::full((), 0_i64).map(Buffer::new);
         Ok(Self { correct: zero()?, total: zero()?, top_k: 1, ignore_index: None, classes: Constants::new() })
-    }
-
-    /// Counts a sample as correct if its label is among the `k` largest scores; 1 by default.
-    #[must_use]
-    pub fn top_k(mut self, k: usize) -> Self {
-        self.top_k = k;
-        self
-    }
-
-    /// Leaves out samples with this label, such as padding.
-    #[must_use]
-    pub fn ignore_index(mut self, label: i64) -> Self {
-        self.ignore_index = Some(label);
-        self
     }
 
     /// Counts a batch. `scores`: `[.., classes]`, logits or probabilities; `labels`: `[..]`, each in `0..classes`. On a

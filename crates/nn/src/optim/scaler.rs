@@ -1,6 +1,7 @@
 //! [`GradScaler`]: multiplies losses by a factor, so that small gradients survive half precision.
 
 use super::Optimizer;
+use crate::setters::setters;
 use crate::{Error, Result};
 use pagelock_tensor::text::number;
 use pagelock_tensor::{self as tensor, Tensor};
@@ -57,34 +58,21 @@ impl Default for GradScaler {
     }
 }
 
+setters! { GradScaler,
+    /// The initial scale; 65,536 by default.
+    init_scale: f64 => scale = init_scale;
+    /// The factor by which the scale grows; 2 by default.
+    growth_factor: f64 => growth = growth_factor;
+    /// The factor of the scale after gradients that are not finite; 0.5 by default.
+    backoff_factor: f64 => backoff = backoff_factor;
+    /// The number of steps in a row with finite gradients after which the scale grows; 2,000 by default.
+    growth_interval: u32 => interval = growth_interval;
+}
+
 impl GradScaler {
     /// A scaler with PyTorch's defaults.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The initial scale; 65,536 by default.
-    #[must_use]
-    pub fn init_scale(self, scale: f64) -> Self {
-        Self { scale, ..self }
-    }
-
-    /// The factor by which the scale grows; 2 by default.
-    #[must_use]
-    pub fn growth_factor(self, growth: f64) -> Self {
-        Self { growth, ..self }
-    }
-
-    /// The factor of the scale after gradients that are not finite; 0.5 by default.
-    #[must_use]
-    pub fn backoff_factor(self, backoff: f64) -> Self {
-        Self { backoff, ..self }
-    }
-
-    /// The number of steps in a row with finite gradients after which the scale grows; 2,000 by default.
-    #[must_use]
-    pub fn growth_interval(self, steps: u32) -> Self {
-        Self { interval: steps, ..self }
     }
 
     /// The current scale.

@@ -9,6 +9,7 @@ use super::{debug_is_display, number};
 use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::parameter::charged;
 use crate::rnn::{self, PackedSequence};
+use crate::setters::setters;
 use crate::{Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
 
@@ -54,48 +55,23 @@ impl RNNOptions {
         let (num_layers, bias, batch_first, dropout, bidirectional, proj_size) = (1, true, false, 0.0, false, 0);
         Self { num_layers, nonlinearity, bias, batch_first, dropout, bidirectional, proj_size }
     }
+}
 
+setters! { RNNOptions,
     /// The number of layers. Each takes the states of the layer before it as its input.
-    #[must_use]
-    pub fn num_layers(self, num_layers: usize) -> Self {
-        Self { num_layers, ..self }
-    }
-
+    num_layers: usize;
     /// The nonlinearity of an [`RNN`]; tanh by default.
-    #[must_use]
-    pub fn nonlinearity(self, nonlinearity: RNNNonlinearity) -> Self {
-        Self { nonlinearity, ..self }
-    }
-
+    nonlinearity: RNNNonlinearity;
     /// Whether there are biases.
-    #[must_use]
-    pub fn bias(self, bias: bool) -> Self {
-        Self { bias, ..self }
-    }
-
+    bias: bool;
     /// Whether inputs and outputs are `[batch, steps, ..]`. The shape of states does not change.
-    #[must_use]
-    pub fn batch_first(self, batch_first: bool) -> Self {
-        Self { batch_first, ..self }
-    }
-
+    batch_first: bool;
     /// The probability with which states between layers are set to 0 while training.
-    #[must_use]
-    pub fn dropout(self, dropout: f64) -> Self {
-        Self { dropout, ..self }
-    }
-
+    dropout: f64;
     /// Whether each layer also has a reverse direction, from the last step to the first.
-    #[must_use]
-    pub fn bidirectional(self, bidirectional: bool) -> Self {
-        Self { bidirectional, ..self }
-    }
-
+    bidirectional: bool;
     /// The size to which an [`LSTM`] projects its states; 0 for no projection.
-    #[must_use]
-    pub fn proj_size(self, proj_size: usize) -> Self {
-        Self { proj_size, ..self }
-    }
+    proj_size: usize;
 }
 
 /// A parameter with numbers that are uniform in ±1 / √hidden.

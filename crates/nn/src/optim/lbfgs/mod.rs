@@ -17,6 +17,7 @@ use self::state::Memory;
 use super::groups::{NamedParameter, check, listed};
 use super::master::is_half;
 use super::{Optimizer, OptimizerState};
+use crate::setters::setters;
 use crate::{Error, Parameter, Result};
 
 const NAME: &str = "LBFGS";
@@ -78,6 +79,24 @@ impl Settings {
     }
 }
 
+setters! { Lbfgs,
+    /// The maximum number of iterations in a step, each along one direction; 20 by default.
+    max_iter: u64 => settings.max_iter = max_iter;
+    /// The number of evaluations of the loss after which a step ends; `max_iter · 5 / 4` by default.
+    max_eval: u64 => settings.max_eval = Some(max_eval);
+    /// A step ends when no element of the gradient has a larger absolute value, at least 0; 1e-7 by default.
+    tolerance_grad: f64 => settings.tolerance_grad = tolerance_grad;
+    /// A step ends when the loss, or every parameter, changes by no more than this, at least 0; 1e-9 by default.
+    tolerance_change: f64 => settings.tolerance_change = tolerance_change;
+    /// The number of earlier steps from which the curvature is estimated, at least 1; 100 by default.
+    history_size: u64 => settings.history_size = history_size;
+    /// Whether to search along each direction for a point that satisfies the strong Wolfe conditions (PyTorch's
+    /// `line_search_fn="strong_wolfe"`), instead of scaling the direction by `lr`; false by default.
+    strong_wolfe: bool => settings.strong_wolfe = strong_wolfe;
+    /// Whether to maximize instead of minimize; false by default.
+    maximize: bool => settings.maximize = maximize;
+}
+
 impl Lbfgs {
     /// The other settings have PyTorch's defaults: at most 20 iterations and 25 evaluations in a step, a history of
     /// 100 steps, no line search. PyTorch's learning rate is 1.
@@ -98,56 +117,6 @@ impl Lbfgs {
         };
         let parameters = parameters.into_iter().map(NamedParameter::into_parameter).collect();
         Self { parameters, lr, initial_lr: None, settings, memory: Memory::default() }
-    }
-
-    /// The maximum number of iterations in a step, each along one direction; 20 by default.
-    #[must_use]
-    pub fn max_iter(mut self, max_iter: u64) -> Self {
-        self.settings.max_iter = max_iter;
-        self
-    }
-
-    /// The number of evaluations of the loss after which a step ends; `max_iter · 5 / 4` by default.
-    #[must_use]
-    pub fn max_eval(mut self, max_eval: u64) -> Self {
-        self.settings.max_eval = Some(max_eval);
-        self
-    }
-
-    /// A step ends when no element of the gradient has a larger absolute value, at least 0; 1e-7 by default.
-    #[must_use]
-    pub fn tolerance_grad(mut self, tolerance_grad: f64) -> Self {
-        self.settings.tolerance_grad = tolerance_grad;
-        self
-    }
-
-    /// A step ends when the loss, or every parameter, changes by no more than this, at least 0; 1e-9 by default.
-    #[must_use]
-    pub fn tolerance_change(mut self, tolerance_change: f64) -> Self {
-        self.settings.tolerance_change = tolerance_change;
-        self
-    }
-
-    /// The number of earlier steps from which the curvature is estimated, at least 1; 100 by default.
-    #[must_use]
-    pub fn history_size(mut self, history_size: u64) -> Self {
-        self.settings.history_size = history_size;
-        self
-    }
-
-    /// Whether to search along each direction for a point that satisfies the strong Wolfe conditions (PyTorch's
-    /// `line_search_fn="strong_wolfe"`), instead of scaling the direction by `lr`; false by default.
-    #[must_use]
-    pub fn strong_wolfe(mut self, strong_wolfe: bool) -> Self {
-        self.settings.strong_wolfe = strong_wolfe;
-        self
-    }
-
-    /// Whether to maximize instead of minimize; false by default.
-    #[must_use]
-    pub fn maximize(mut self, maximize: bool) -> Self {
-        self.settings.maximize = maximize;
-        self
     }
 
     /// Changes the parameters until the loss no longer changes, in at most `max_iter` iterations, and returns the

@@ -6,6 +6,7 @@ use std::f64::consts::PI;
 
 use super::{Schedule, check_steps};
 use crate::Result;
+use crate::setters::setters;
 
 /// Lets the rate fall to `eta_min` along half a cosine, within `t_max` steps, and rise again after that, as PyTorch's
 /// `CosineAnnealingLR`.
@@ -69,18 +70,6 @@ impl CosineAnnealingWarmRestarts {
         Self { t_0, t_mult: 1, eta_min: 0.0 }
     }
 
-    /// The factor by which each period is longer than the one before; 1 by default.
-    #[must_use]
-    pub fn t_mult(self, t_mult: u64) -> Self {
-        Self { t_mult, ..self }
-    }
-
-    /// The lowest rate; 0 by default.
-    #[must_use]
-    pub fn eta_min(self, eta_min: f64) -> Self {
-        Self { eta_min, ..self }
-    }
-
     fn at(&self, step: u64, base: f64) -> f64 {
         let (mut in_period, mut period) = (step, self.t_0);
         if self.t_mult == 1 {
@@ -93,6 +82,13 @@ impl CosineAnnealingWarmRestarts {
         let height = 1.0 + (PI * in_period as f64 / period as f64).cos();
         self.eta_min + (base - self.eta_min) * height / 2.0
     }
+}
+
+setters! { CosineAnnealingWarmRestarts,
+    /// The factor by which each period is longer than the one before; 1 by default.
+    t_mult: u64;
+    /// The lowest rate; 0 by default.
+    eta_min: f64;
 }
 
 impl Schedule for CosineAnnealingWarmRestarts {

@@ -4,6 +4,7 @@ use std::f64::consts::PI;
 
 use super::{Schedule, check, check_steps};
 use crate::Result;
+use crate::setters::setters;
 
 /// Moves the rate up and down between two bounds, as PyTorch's `CyclicLR`.
 ///
@@ -40,18 +41,6 @@ impl CyclicLr {
         Self { step_size_up: steps, step_size_down: steps, ..self }
     }
 
-    /// The number of steps down.
-    #[must_use]
-    pub fn step_size_down(self, steps: u64) -> Self {
-        Self { step_size_down: steps, ..self }
-    }
-
-    /// The height of later cycles.
-    #[must_use]
-    pub fn mode(self, mode: CyclicMode) -> Self {
-        Self { mode, ..self }
-    }
-
     fn at(&self, step: u64) -> f64 {
         let total = self.step_size_up as f64 + self.step_size_down as f64;
         let up = self.step_size_up as f64 / total;
@@ -65,6 +54,13 @@ impl CyclicLr {
         };
         self.base_lr + (self.max_lr - self.base_lr) * height * scale
     }
+}
+
+setters! { CyclicLr,
+    /// The number of steps down.
+    step_size_down: u64;
+    /// The height of later cycles.
+    mode: CyclicMode;
 }
 
 impl Schedule for CyclicLr {
@@ -127,36 +123,6 @@ impl OneCycleLr {
         Self { max_lr, total_steps, pct_start, anneal, div_factor, final_div_factor, three_phase: false }
     }
 
-    /// The part of the steps in which the rate rises, from 0 to 1.
-    #[must_use]
-    pub fn pct_start(self, pct_start: f64) -> Self {
-        Self { pct_start, ..self }
-    }
-
-    /// The shape of the rise and the fall.
-    #[must_use]
-    pub fn anneal_strategy(self, anneal: Anneal) -> Self {
-        Self { anneal, ..self }
-    }
-
-    /// `max_lr` divided by this is the initial rate.
-    #[must_use]
-    pub fn div_factor(self, div_factor: f64) -> Self {
-        Self { div_factor, ..self }
-    }
-
-    /// The initial rate divided by this is the final rate.
-    #[must_use]
-    pub fn final_div_factor(self, final_div_factor: f64) -> Self {
-        Self { final_div_factor, ..self }
-    }
-
-    /// Whether the rate first falls back to the initial rate, in as many steps as it rose, and then to the final rate.
-    #[must_use]
-    pub fn three_phase(self, three_phase: bool) -> Self {
-        Self { three_phase, ..self }
-    }
-
     fn at(&self, step: u64) -> f64 {
         let step = step.min(self.total_steps.saturating_sub(1)) as f64;
         let (initial, total) = (self.max_lr / self.div_factor, self.total_steps as f64);
@@ -174,6 +140,19 @@ impl OneCycleLr {
             false => between((top, total - 1.0), self.max_lr, least),
         }
     }
+}
+
+setters! { OneCycleLr,
+    /// The part of the steps in which the rate rises, from 0 to 1.
+    pct_start: f64;
+    /// The shape of the rise and the fall.
+    anneal_strategy: Anneal => anneal = anneal_strategy;
+    /// `max_lr` divided by this is the initial rate.
+    div_factor: f64;
+    /// The initial rate divided by this is the final rate.
+    final_div_factor: f64;
+    /// Whether the rate first falls back to the initial rate, in as many steps as it rose, and then to the final rate.
+    three_phase: bool;
 }
 
 impl Schedule for OneCycleLr {

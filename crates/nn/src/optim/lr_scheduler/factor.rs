@@ -2,6 +2,7 @@
 
 use super::{Schedule, check, check_steps};
 use crate::Result;
+use crate::setters::setters;
 
 /// Multiplies the rate by a factor for the first steps only, as PyTorch's `ConstantLR`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,18 +49,13 @@ impl LinearLr {
     pub fn new(total_iters: u64) -> Self {
         Self { start_factor: 1.0 / 3.0, end_factor: 1.0, total_iters }
     }
+}
 
+setters! { LinearLr,
     /// The initial factor, above 0 and at most 1.
-    #[must_use]
-    pub fn start_factor(self, start_factor: f64) -> Self {
-        Self { start_factor, ..self }
-    }
-
+    start_factor: f64;
     /// The final factor, from 0 to 1.
-    #[must_use]
-    pub fn end_factor(self, end_factor: f64) -> Self {
-        Self { end_factor, ..self }
-    }
+    end_factor: f64;
 }
 
 impl Schedule for LinearLr {

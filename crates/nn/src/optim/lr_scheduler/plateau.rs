@@ -3,6 +3,7 @@
 use super::check;
 use crate::Result;
 use crate::optim::Optimizer;
+use crate::setters::setters;
 
 /// Multiplies the rate by a factor when a metric has not improved for some epochs, as PyTorch's `ReduceLROnPlateau`.
 ///
@@ -82,48 +83,6 @@ impl ReduceLrOnPlateau {
         Self::default()
     }
 
-    /// Whether smaller or larger metrics are better.
-    #[must_use]
-    pub fn mode(self, mode: PlateauMode) -> Self {
-        Self { mode, ..self }
-    }
-
-    /// The factor of the rate, at least 0 and below 1; 0.1 by default.
-    #[must_use]
-    pub fn factor(self, factor: f64) -> Self {
-        Self { factor, ..self }
-    }
-
-    /// The number of epochs without improvement after which the next one lowers the rate; 10 by default.
-    #[must_use]
-    pub fn patience(self, patience: u64) -> Self {
-        Self { patience, ..self }
-    }
-
-    /// By how much a metric has to be better than the best so far; [`Threshold::Rel`] of 1e-4 by default.
-    #[must_use]
-    pub fn threshold(self, threshold: Threshold) -> Self {
-        Self { threshold, ..self }
-    }
-
-    /// The number of epochs after lowering the rate in which a missing improvement is not counted; 0 by default.
-    #[must_use]
-    pub fn cooldown(self, cooldown: u64) -> Self {
-        Self { cooldown, ..self }
-    }
-
-    /// The lowest rate; 0 by default.
-    #[must_use]
-    pub fn min_lr(self, min_lr: f64) -> Self {
-        Self { min_lr, ..self }
-    }
-
-    /// Changes of the rate that are not larger than this are skipped; 1e-8 by default.
-    #[must_use]
-    pub fn eps(self, eps: f64) -> Self {
-        Self { eps, ..self }
-    }
-
     /// Call it after each epoch, with the metric of the epoch. NaN is never better.
     ///
     /// # Errors
@@ -167,4 +126,21 @@ impl ReduceLrOnPlateau {
             (PlateauMode::Max, Threshold::Abs(by)) => metric > best + by,
         }
     }
+}
+
+setters! { ReduceLrOnPlateau,
+    /// Whether smaller or larger metrics are better.
+    mode: PlateauMode;
+    /// The factor of the rate, at least 0 and below 1; 0.1 by default.
+    factor: f64;
+    /// The number of epochs without improvement after which the next one lowers the rate; 10 by default.
+    patience: u64;
+    /// By how much a metric has to be better than the best so far; [`Threshold::Rel`] of 1e-4 by default.
+    threshold: Threshold;
+    /// The number of epochs after lowering the rate in which a missing improvement is not counted; 0 by default.
+    cooldown: u64;
+    /// The lowest rate; 0 by default.
+    min_lr: f64;
+    /// Changes of the rate that are not larger than this are skipped; 1e-8 by default.
+    eps: f64;
 }

@@ -3,6 +3,7 @@
 use std::f64::consts::PI;
 
 use super::{Anneal, Schedule};
+use crate::setters::setters;
 
 /// Moves the rate to `swa_lr` and keeps it there, as PyTorch's `torch.optim.swa_utils.SWALR`: for
 /// [`AveragedModel`](crate::optim::AveragedModel).
@@ -38,18 +39,6 @@ impl SwaLr {
         Self { swa_lr, anneal_epochs: 10, anneal: Anneal::Cos }
     }
 
-    /// The number of steps; 0 sets `swa_lr` at once.
-    #[must_use]
-    pub fn anneal_epochs(self, anneal_epochs: u64) -> Self {
-        Self { anneal_epochs, ..self }
-    }
-
-    /// The shape of the curve.
-    #[must_use]
-    pub fn anneal_strategy(self, anneal: Anneal) -> Self {
-        Self { anneal, ..self }
-    }
-
     /// The weight `α` of `swa_lr` in the rate after `step`.
     fn part(&self, step: f64) -> f64 {
         let part = (step / self.anneal_epochs.max(1) as f64).clamp(0.0, 1.0);
@@ -58,6 +47,13 @@ impl SwaLr {
             Anneal::Linear => part,
         }
     }
+}
+
+setters! { SwaLr,
+    /// The number of steps; 0 sets `swa_lr` at once.
+    anneal_epochs: u64;
+    /// The shape of the curve.
+    anneal_strategy: Anneal => anneal = anneal_strategy;
 }
 
 impl Schedule for SwaLr {
