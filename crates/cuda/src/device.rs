@@ -47,7 +47,7 @@ pub struct Device {
 pub(crate) struct DeviceCore {
     shared: Arc<DeviceShared>,
     deferred: DeferredDrops,
-    dropped: DeferredDrops, // host buffers that were dropped without waiting
+    dropped_buffers: DeferredDrops, // host buffers that were dropped without waiting
     staging: DeviceStaging,
     modules: Modules,
     page_locked: PageLockedMemory,
@@ -110,7 +110,7 @@ impl Device {
         let core = DeviceCore {
             shared,
             deferred: DeferredDrops::default(),
-            dropped: DeferredDrops::default(),
+            dropped_buffers: DeferredDrops::default(),
             staging: DeviceStaging::default(),
             modules: Modules::default(),
             page_locked,
@@ -315,7 +315,7 @@ impl Device {
 
     /// How many copies and dropped buffers hold host memory at the moment.
     pub fn in_flight(&self) -> InFlight {
-        let deferred = (self.core.deferred.len() + self.core.dropped.len()) as u64;
+        let deferred = (self.core.deferred.len() + self.core.dropped_buffers.len()) as u64;
         InFlight { tickets: self.core.shared.in_flight.load(Relaxed), deferred }
     }
 
@@ -323,7 +323,7 @@ impl Device {
     /// same for a few at a time.
     pub fn release_finished(&self) {
         self.core.deferred.release_finished(&self.core.shared, Scan::All);
-        self.core.dropped.release_finished(&self.core.shared, Scan::All);
+        self.core.dropped_buffers.release_finished(&self.core.shared, Scan::All);
     }
 
     /// All streams, including one for each idle queue that certainly does not capture.
@@ -405,8 +405,8 @@ impl DeviceCore {
     }
 
     /// The host buffers that were dropped without waiting.
-    pub(crate) fn dropped(&self) -> &DeferredDrops {
-        &self.dropped
+    pub(crate) fn dropped_buffers(&self) -> &DeferredDrops {
+        &self.dropped_buffers
     }
 
     pub(crate) fn modules(&self) -> &Modules {
@@ -426,7 +426,7 @@ impl DeviceCore {
     /// Launches do not call this: some of these buffers stay in use for long, and each call would query their events.
     pub(crate) fn release_finished_buffers_too(&self) {
         self.release_finished();
-        self.dropped.release_finished(&self.shared, Scan::Few);
+        self.dropped_buffers.release_finished(&self.shared, Scan::Few);
     }
 
     /// Calls `visit` with the cache of every stream, including the streams whose last handle was dropped.
@@ -448,7 +448,7 @@ impl Trim for DeviceCore {
             return 0;
         }
         self.deferred.release_finished(&self.shared, Scan::All);
-        self.dropped.wait_down_to(&self.shared, 0);
+        self.dropped_buffers.wait_down_to(&self.shared, 0);
         self.staging.trim(&self.shared);
         self.page_locked.trim()
     }
@@ -458,7 +458,7 @@ impl Trim for DeviceCore {
 struct Teardown {
     shared: Arc<DeviceShared>,
     deferred: DeferredDrops,
-    dropped: DeferredDrops,
+    dropped_buffers: DeferredDrops,
     staging: DeviceStaging,
     modules: Modules,
     handles: Handles,
@@ -471,7 +471,7 @@ impl Drop for DeviceCore {
         let teardown = Teardown {
             shared: self.shared.clone(),
             deferred: mem::take(&mut self.deferred),
-            dropped: mem::take(&mut self.dropped),
+            dropped_buffers: mem::take(&mut self.dropped_buffers),
             staging: mem::take(&mut self.staging),
             modules: mem::take(&mut self.modules),
             handles: mem::take(&mut self.handles),
@@ -486,13 +486,13 @@ impl Drop for Teardown {
     /// Frees all deferred and cached memory if the driver can say that the device is done with everything, else leaks
     /// it.
     fn drop(&mut self) {
-        let Self { shared, deferred, dropped, .. } = self;
+        let Self { shared, deferred, dropped_buffers, .. } = self;
         self.staging.release(deferred);
-        let nothing_is_left = self.queues.is_empty() && deferred.len() + dropped.len() == 0;
+        let nothing_is_left = self.queues.is_empty() && deferred.len() + dropped_buffers.len() == 0;
         let is_synchronized = || self.handles.synchronize(shared).is_ok() || shared.driver.synchronize().is_ok();
         let done = nothing_is_left || is_synchronized();
         deferred.clear(shared, done);
-        dropped.clear(shared, done);
+        dropped_buffers.clear(shared, done);
         self.modules.clear(shared, done);
         for (queue, mut cache) in mem::take(&mut self.queues) {
             if !done {
