@@ -57,7 +57,6 @@ macro_rules! comparison {
         }
 
         impl Raw {
-            #[doc = concat!("[`Tensor::", stringify!($method), "`].")]
             pub(crate) fn $method(&self, other: &Raw) -> Result<Raw> {
                 run_unrecorded(&$name, [self, other])
             }

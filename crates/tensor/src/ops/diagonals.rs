@@ -125,7 +125,6 @@ fn sum_of_clamped(last: i128, most: i128) -> i128 {
 }
 
 impl Raw {
-    /// [`Tensor::diagonal`].
     pub(crate) fn diagonal(&self, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
         let dims = [self.shape().dim("diagonal", dim1)?, self.shape().dim("diagonal", dim2)?];
         if dims[0] == dims[1] {

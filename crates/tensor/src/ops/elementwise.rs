@@ -298,12 +298,10 @@ impl<K: Kind> Tensor<K> {
 }
 
 impl Raw {
-    /// [`Tensor::add`].
     pub(crate) fn add(&self, other: &Raw) -> Result<Raw> {
         apply_raw(Add, [self, other])
     }
 
-    /// [`Tensor::mul`].
     pub(crate) fn mul(&self, other: &Raw) -> Result<Raw> {
         apply_raw(Mul, [self, other])
     }
@@ -373,12 +371,10 @@ impl<K: Numeric> Tensor<K> {
 }
 
 impl Raw {
-    /// [`Tensor::sub`].
     pub(crate) fn sub(&self, other: &Raw) -> Result<Raw> {
         apply_raw(Sub, [self, other])
     }
 
-    /// [`Tensor::maximum`].
     pub(crate) fn maximum(&self, other: &Raw) -> Result<Raw> {
         apply_raw(Maximum, [self, other])
     }
@@ -393,12 +389,10 @@ impl Raw {
         apply_raw(MulScalar(value), [self])
     }
 
-    /// [`Tensor::neg`].
     pub(crate) fn neg(&self) -> Result<Raw> {
         apply_raw(Neg, [self])
     }
 
-    /// [`Tensor::abs`].
     pub(crate) fn abs(&self) -> Result<Raw> {
         apply_raw(Abs, [self])
     }
@@ -538,7 +532,6 @@ impl<K: Numeric> Tensor<K> {
 }
 
 impl Raw {
-    /// [`Tensor::sign`].
     pub(crate) fn sign(&self) -> Result<Raw> {
         apply_raw(Sign, [self])
     }

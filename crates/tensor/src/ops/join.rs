@@ -51,7 +51,6 @@ fn raws<K: Kind>(tensors: &[impl Borrow<Tensor<K>>]) -> Vec<&Raw> {
     tensors.iter().map(|tensor| tensor.borrow().raw()).collect()
 }
 
-/// [`Tensor::cat`].
 pub(crate) fn cat(tensors: &[&Raw], dim: isize) -> Result<Raw> {
     let [first, ..] = tensors else {
         return Err(Error::empty("cat", "the list of tensors", "give at least one"));
@@ -71,7 +70,6 @@ pub(crate) fn cat(tensors: &[&Raw], dim: isize) -> Result<Raw> {
     join("cat", tensors, first.shape().with(dim, total), &[dim])
 }
 
-/// [`Tensor::stack`].
 pub(crate) fn stack(tensors: &[&Raw], dim: isize) -> Result<Raw> {
     let [first, ..] = tensors else {
         return Err(Error::empty("stack", "the list of tensors", "give at least one"));

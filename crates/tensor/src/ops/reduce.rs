@@ -580,19 +580,16 @@ impl<K: Numeric> Tensor<K> {
 }
 
 impl Raw {
-    /// [`Tensor::argmax`].
     pub(crate) fn argmax(&self, dim: isize) -> Result<Raw> {
         let dim = self.shape().dim("argmax", dim)?;
         run_unrecorded(&ArgExtreme::<true> { dim }, [self])
     }
 
-    /// [`Tensor::argmin_keepdim`].
     pub(crate) fn argmin_keepdim(&self, dim: isize) -> Result<Raw> {
         let dim = self.shape().dim("argmin", dim)?;
         run_unrecorded(&ArgExtreme::<false> { dim }, [self])?.unsqueeze(dim as isize)
     }
 
-    /// [`Tensor::argmax_keepdim`].
     pub(crate) fn argmax_keepdim(&self, dim: isize) -> Result<Raw> {
         let place = self.shape().dim("argmax", dim)?;
         self.argmax(dim)?.unsqueeze(place as isize)

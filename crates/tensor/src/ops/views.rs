@@ -169,7 +169,6 @@ impl Tensor {
 }
 
 impl Raw {
-    /// [`Tensor::reshape`].
     pub(crate) fn reshape(&self, sizes: &[isize]) -> Result<Raw> {
         self.reshape_to(infer("reshape", self.shape(), sizes)?)
     }
@@ -180,12 +179,10 @@ impl Raw {
         }
     }
 
-    /// [`Tensor::view`].
     pub(crate) fn view(&self, sizes: &[isize]) -> Result<Raw> {
         view_raw(Reshape(infer("view", self.shape(), sizes)?), self)
     }
 
-    /// [`Tensor::flatten`].
     pub(crate) fn flatten(&self, start: isize, end: isize) -> Result<Raw> {
         if self.rank() == 0 {
             return self.reshape_to(Shape::new(&[1])?);
@@ -207,7 +204,6 @@ impl Raw {
         self.reshape_to(shape)
     }
 
-    /// [`Tensor::unflatten`].
     pub(crate) fn unflatten(&self, dim: isize, sizes: Shape) -> Result<Raw> {
         let dim = self.shape().dim("unflatten", dim)?;
         let mut shape = *self.shape();
@@ -225,7 +221,6 @@ impl Raw {
         self.reshape_to(shape)
     }
 
-    /// [`Tensor::permute`].
     pub(crate) fn permute(&self, order: &[isize]) -> Result<Raw> {
         use crate::shape::Axes;
         order.resolve("permute", self.shape())?;
@@ -244,7 +239,6 @@ impl Raw {
         view_raw(Permute { dims }, self)
     }
 
-    /// [`Tensor::transpose`].
     pub(crate) fn transpose(&self, a: isize, b: isize) -> Result<Raw> {
         let (a, b) = (self.shape().dim("transpose", a)?, self.shape().dim("transpose", b)?);
         let mut dims = from_fn(|dim| dim);
@@ -252,7 +246,6 @@ impl Raw {
         view_raw(Permute { dims }, self)
     }
 
-    /// [`Tensor::t`].
     pub(crate) fn t(&self) -> Result<Raw> {
         match self.rank() {
             0 | 1 => self.alias(),
@@ -266,14 +259,12 @@ impl Raw {
         }
     }
 
-    /// [`Tensor::narrow`].
     pub(crate) fn narrow(&self, dim: isize, start: usize, len: usize) -> Result<Raw> {
         let dim = self.shape().dim("narrow", dim)?;
         let [start, end] = [start, start.saturating_add(len)].mapped(|at| isize::try_from(at).unwrap_or(isize::MAX));
         self.sliced("narrow", dim, start, end, 1)
     }
 
-    /// [`Tensor::slice`].
     pub(crate) fn slice(&self, dim: isize, range: impl FnOnce(usize) -> [isize; 2], step: usize) -> Result<Raw> {
         let dim = self.shape().dim("slice", dim)?;
         let [start, end] = range(self.shape()[dim]);
@@ -291,7 +282,6 @@ impl Raw {
         view_raw(Slice { dim, start: start as usize, len, step }, self)
     }
 
-    /// [`Tensor::select`].
     pub(crate) fn select(&self, dim: isize, index: isize) -> Result<Raw> {
         let dim = self.shape().dim("select", dim)?;
         let size = self.shape()[dim] as isize;
@@ -309,13 +299,11 @@ impl Raw {
         view_raw(Squeeze { dim }, &kept)
     }
 
-    /// [`Tensor::squeeze`].
     pub(crate) fn squeeze(&self, dim: isize) -> Result<Raw> {
         let dim = self.shape().dim("squeeze", dim)?;
         if self.shape()[dim] == 1 { view_raw(Squeeze { dim }, self) } else { self.alias() }
     }
 
-    /// [`Tensor::unsqueeze`].
     pub(crate) fn unsqueeze(&self, dim: isize) -> Result<Raw> {
         self.insert_dim("unsqueeze", dim)
     }
@@ -326,7 +314,6 @@ impl Raw {
         view_raw(Unsqueeze { dim }, self)
     }
 
-    /// [`Tensor::expand`].
     pub(crate) fn expand(&self, shape: Shape) -> Result<Raw> {
         if shape == *self.shape() { Ok(self.clone()) } else { view_raw(Expand(shape), self) }
     }
@@ -341,7 +328,6 @@ impl Raw {
         if self.is_contiguous() { Ok(self.clone()) } else { apply_raw(Contiguous, [self]) }
     }
 
-    /// [`Tensor::deep_clone`].
     pub(crate) fn deep_clone(&self) -> Result<Raw> {
         apply_raw(Contiguous, [self])
     }

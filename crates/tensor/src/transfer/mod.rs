@@ -85,7 +85,6 @@ impl<K: Kind> Tensor<K> {
 }
 
 impl Raw {
-    /// [`Tensor::to`].
     #[track_caller]
     pub(crate) fn to(&self, device: &Device) -> Result<Raw> {
         let _here = pagelock_cuda::here();

@@ -15,7 +15,6 @@ use crate::tensor::{Raw, Tensor, by_num};
 
 const OP: &str = "cross";
 
-/// [`Tensor::cross`].
 pub(super) fn cross(x: &Raw, y: &Raw, dim: isize) -> Result<Raw> {
     let shape = Shape::broadcast(OP, x.shape(), y.shape())?;
     let at = shape.dim(OP, dim)?;

@@ -122,13 +122,11 @@ impl<K: Kind> Tensor<K> {
 }
 
 impl Raw {
-    /// [`Tensor::index_select`].
     pub(crate) fn index_select(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("index_select", dim)?;
         Picks::of_entries(self.shape(), dim, plain_index("index_select", self, index)?)?.pick(self)
     }
 
-    /// [`Tensor::gather`].
     pub(crate) fn gather(&self, dim: isize, index: &Raw) -> Result<Raw> {
         let dim = self.shape().dim("gather", dim)?;
         Picks::of_elements(self.shape(), dim, plain_index("gather", self, index)?)?.pick(self)

@@ -46,7 +46,6 @@ impl<K: Numeric> Tensor<K> {
 }
 
 impl Raw {
-    /// [`Tensor::matmul`].
     pub(crate) fn matmul(&self, other: &Raw) -> Result<Raw> {
         for (operand, tensor) in [("the left operand", self), ("the right operand", other)] {
             if tensor.rank() == 0 {
