@@ -323,7 +323,6 @@ impl Raw {
         view_raw(Expand(*self.shape()), self)
     }
 
-    /// [`Tensor::contiguous`].
     pub(crate) fn contiguous(&self) -> Result<Raw> {
         if self.is_contiguous() { Ok(self.clone()) } else { apply_raw(Contiguous, [self]) }
     }
