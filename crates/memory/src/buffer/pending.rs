@@ -108,7 +108,7 @@ pub(super) struct Pending {
     // Acquire pairs with the release in `store_uses`: a thread that sees a bit cleared by another thread's wait also
     // sees what the device wrote before that wait returned.
     uses: AtomicU8,
-    list: Mutex<List>, // guards the entries and every change of `uses`
+    list: Mutex<List>, // guards the entries and every change of `uses`; no code of a `Completion` runs under it
 }
 
 impl Pending {
@@ -159,10 +159,19 @@ impl Pending {
 
     /// Removes the accesses that are done, except the newest.
     pub(super) fn sweep(&self) {
-        let mut finished = Vec::new(); // dropped after the lock is released: the drop may be a user's code
+        let mut older: List = {
+            let list = lock(&self.list);
+            list[..list.len().saturating_sub(1)].to_vec() // mostly empty, so not allocated
+        };
+        older.retain(|(_, done)| done.is_done()); // without the lock: it is a user's code
+        if !older.is_empty() {
+            self.remove(&older);
+        }
+    }
+
+    fn remove(&self, finished: &List) {
         let mut list = lock(&self.list);
-        let newest = list.len().saturating_sub(1);
-        finished.extend(list.extract_if(..newest, |(_, done)| done.is_done()));
+        list.retain(|(_, done)| !finished.iter().any(|(_, finished)| Arc::ptr_eq(finished, done)));
         self.store_uses(&list);
     }
 
@@ -196,9 +205,7 @@ impl Pending {
         if waited.iter().any(|(_, done)| done.is_lost()) {
             return Err(Refusal::Lost);
         }
-        let mut list = lock(&self.list);
-        list.retain(|(_, done)| !waited.iter().any(|(_, waited)| Arc::ptr_eq(waited, done)));
-        self.store_uses(&list);
+        self.remove(&waited);
         Ok(())
     }
 

@@ -152,18 +152,11 @@ fn a_completion_of_one_buffer_that_panics_hides_no_reader_of_the_next() {
 }
 
 #[test]
-fn the_drop_of_a_finished_completion_may_use_the_buffer() {
-    /// Done; another thread uses the buffer while this is dropped.
+fn the_buffer_may_be_used_while_a_completion_is_queried_and_while_it_is_dropped() {
+    /// Done; another thread uses the buffer while this is queried or dropped.
     struct Uses(Weak<HostBuffer>, mpsc::Sender<bool>);
-    impl Completion for Uses {
-        fn is_done(&self) -> bool {
-            true
-        }
-
-        fn wait(&self) {}
-    }
-    impl Drop for Uses {
-        fn drop(&mut self) {
+    impl Uses {
+        fn use_buffer(&self) {
             let (buffer, (send, used)) = (self.0.upgrade().unwrap(), mpsc::channel());
             thread::spawn(move || {
                 buffer.wait_for_all();
@@ -172,12 +165,25 @@ fn the_drop_of_a_finished_completion_may_use_the_buffer() {
             let _ = self.1.send(used.recv_timeout(Duration::from_secs(5)).is_ok());
         }
     }
+    impl Completion for Uses {
+        fn is_done(&self) -> bool {
+            self.use_buffer();
+            true
+        }
+
+        fn wait(&self) {}
+    }
+    impl Drop for Uses {
+        fn drop(&mut self) {
+            self.use_buffer();
+        }
+    }
 
     let (send, used) = mpsc::channel();
     let buffer = Arc::new(HostBuffer::allocate(&Pageable, 16).unwrap());
     buffer.add_reader(Arc::new(Uses(Arc::downgrade(&buffer), send)));
     buffer.add_reader(Arc::new(CountedWaits::default()));
-    assert!(used.recv().unwrap(), "the buffer was locked");
+    assert_eq!(used.iter().collect::<Vec<_>>(), [true; 2], "the buffer was locked");
 }
 
 #[test]
