@@ -4,6 +4,9 @@
 //! A ticket that is dropped in flight neither waits nor frees. Its memory is queued here together with an event, and
 //! is freed after the device has reached the event. Host buffers that are dropped without waiting have a queue of
 //! their own, with a limit. New copies query the events of a few entries, and free those that are done.
+//!
+//! Events are queried without the lock of the queue, since host functions defer drops, too. An entry stays in the queue
+//! until it is known to be done, so that other threads find it meanwhile.
 
 use std::collections::VecDeque;
 
@@ -18,11 +21,18 @@ use crate::{
 /// See the head of the file.
 #[derive(Default)]
 pub(crate) struct DeferredDrops {
-    queue: Mutex<VecDeque<Deferred>>, // guards the deferred memory
-    count: AtomicUsize,               // length of `queue`. Relaxed: a hint, so that an empty queue costs one load
+    queue: Mutex<Queue>, // guards the deferred memory
+    count: AtomicUsize,  // its number of entries. Relaxed: a hint, so that an empty queue costs one load
+}
+
+#[derive(Default)]
+struct Queue {
+    entries: VecDeque<Deferred>,
+    next_number: u64,
 }
 
 struct Deferred {
+    number: u64,        // no other entry of the queue ever has it
     event: EventHandle, // recorded, untimed
     memory: Box<dyn DeferredDrop>,
 }
@@ -54,8 +64,10 @@ impl DeferredDrops {
     /// Like [`defer`](Self::defer), with an untimed event that is recorded. The queue takes ownership of the event.
     pub(crate) fn defer_until(&self, event: EventHandle, memory: Box<dyn DeferredDrop>) {
         let mut queue = lock(&self.queue);
-        queue.push_back(Deferred { event, memory });
-        self.count.store(queue.len(), Relaxed);
+        let number = queue.next_number;
+        queue.next_number += 1;
+        queue.entries.push_back(Deferred { number, event, memory });
+        self.count.store(queue.entries.len(), Relaxed);
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -67,54 +79,55 @@ impl DeferredDrops {
         if self.count.load(Relaxed) == 0 || host_function::is_inside() {
             return;
         }
-        let done = self.take_done(shared, scan);
-        for Deferred { event, memory } in done {
-            shared.recycle_event(event, EventTiming::Untimed);
-            memory.free(); // without the lock
+        let max_count = if scan == Scan::Few { 4 } else { self.len() };
+        for _ in 0..max_count {
+            let Some((number, event)) = self.rotate() else { return };
+            // SAFETY: the event was recorded before it was deferred, and events exist as long as the device. If another
+            // thread frees this entry meanwhile, the answer is of no use, and `take` finds no entry.
+            let reached = unsafe { shared.driver.query_event(event) };
+            if reached == Ok(true) {
+                self.take(number).into_iter().for_each(|done| done.free(shared));
+            } else if scan == Scan::Few {
+                return;
+            }
         }
     }
 
-    fn take_done(&self, shared: &DeviceShared, scan: Scan) -> Vec<Deferred> {
+    /// Moves the first entry to the back, so that an event that is never reached does not keep the others from being
+    /// freed. Returns the number of the entry, and its event.
+    fn rotate(&self) -> Option<(u64, EventHandle)> {
         let mut queue = lock(&self.queue);
-        let mut done = Vec::new();
-        let max_count = queue.len().min(if scan == Scan::Few { 4 } else { usize::MAX });
-        for _ in 0..max_count {
-            let Some(next) = queue.pop_front() else { break };
-            // SAFETY: the event was recorded before it was deferred, and no other handle to it exists.
-            let reached = unsafe { shared.driver.query_event(next.event) };
-            if reached == Ok(true) {
-                done.push(next);
-                continue;
-            }
-            // Not done, or the driver cannot say. It moves to the back, so that an event that is never reached does
-            // not keep the others from being freed.
-            queue.push_back(next);
-            if scan == Scan::Few {
-                break;
-            }
-        }
-        self.count.store(queue.len(), Relaxed);
-        done
+        let first = queue.entries.pop_front()?;
+        let (number, event) = (first.number, first.event);
+        queue.entries.push_back(first);
+        Some((number, event))
+    }
+
+    fn take(&self, number: u64) -> Option<Deferred> {
+        let mut queue = lock(&self.queue);
+        let at = queue.entries.iter().rposition(|entry| entry.number == number)?;
+        let taken = queue.entries.remove(at);
+        self.count.store(queue.entries.len(), Relaxed);
+        taken
     }
 
     /// Waits for the oldest entries until the queue holds at most `max_bytes`.
     pub(crate) fn wait_down_to(&self, shared: &DeviceShared, max_bytes: usize) {
-        while let Some(Deferred { event, memory }) = self.take_first_above(max_bytes) {
-            // SAFETY: the event was recorded before it was deferred, and no other handle to it exists.
-            let reached = unsafe { shared.driver.synchronize_event(event) };
+        while let Some(first) = self.take_first_above(max_bytes) {
+            // SAFETY: the event was recorded before it was deferred, and is not recorded again before it is recycled.
+            let reached = unsafe { shared.driver.synchronize_event(first.event) };
             if reached.is_err() {
-                return self.defer_until(event, memory); // the driver cannot say
+                return self.defer_until(first.event, first.memory); // the driver cannot say
             }
-            shared.recycle_event(event, EventTiming::Untimed);
-            memory.free();
+            first.free(shared);
         }
     }
 
     fn take_first_above(&self, max_bytes: usize) -> Option<Deferred> {
         let mut queue = lock(&self.queue);
-        let len_bytes: usize = queue.iter().map(|deferred| deferred.memory.len_bytes()).sum();
-        let first = if len_bytes > max_bytes { queue.pop_front() } else { None };
-        self.count.store(queue.len(), Relaxed);
+        let len_bytes: usize = queue.entries.iter().map(|deferred| deferred.memory.len_bytes()).sum();
+        let first = if len_bytes > max_bytes { queue.entries.pop_front() } else { None };
+        self.count.store(queue.entries.len(), Relaxed);
         first
     }
 
@@ -122,14 +135,21 @@ impl DeferredDrops {
     pub(crate) fn clear(&self, shared: &DeviceShared, done: bool) {
         let queue = std::mem::take(&mut *lock(&self.queue));
         self.count.store(0, Relaxed);
-        for Deferred { event, memory } in queue {
-            shared.recycle_event(event, EventTiming::Untimed);
+        for deferred in queue.entries {
             if done {
-                memory.free();
+                deferred.free(shared);
             } else {
-                let len_bytes = memory.len_bytes();
-                shared.leaked.leak(memory, len_bytes);
+                shared.recycle_event(deferred.event, EventTiming::Untimed);
+                let len_bytes = deferred.memory.len_bytes();
+                shared.leaked.leak(deferred.memory, len_bytes);
             }
         }
+    }
+}
+
+impl Deferred {
+    fn free(self, shared: &DeviceShared) {
+        shared.recycle_event(self.event, EventTiming::Untimed);
+        self.memory.free();
     }
 }

@@ -54,7 +54,7 @@ pub(crate) struct DeviceCore {
     streams: Mutex<Vec<Weak<StreamCore>>>,        // guards the list of streams
     idle_queues: Mutex<Vec<(Queue, BlockCache)>>, // guards the queues without a stream
     pub(crate) handles: Handles,
-    pub(crate) pool_growth: Mutex<()>, // guards the change of the pool's memory; the first lock that is taken
+    pub(crate) pool_growth: Mutex<()>, // guards the change of the pool's memory; an outer lock (ARCHITECTURE.md), the first
 }
 
 impl Device {
@@ -222,6 +222,7 @@ impl Device {
     }
 
     fn new_stream_core(&self, priority: Priority) -> Result<Arc<StreamCore>> {
+        host_function::refuse_inside()?;
         let (queue, cache) = match self.take_idle_queue(priority) {
             Some(idle) => idle,
             None => (self.new_queue(priority)?, BlockCache::default()),
@@ -329,8 +330,10 @@ impl Device {
     /// All streams, including one for each idle queue that certainly does not capture.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamCore>> {
         let mut streams: Vec<_> = lock(&self.core.streams).iter().filter_map(Weak::upgrade).collect();
-        let is_usable = |(queue, _): &mut (Queue, BlockCache)| !self.core.handles.is_capturing(queue.handle);
-        let idle: Vec<_> = lock(&self.core.idle_queues).extract_if(.., is_usable).collect();
+        let all = mem::take(&mut *lock(&self.core.idle_queues));
+        let is_capturing = |(queue, _): &(Queue, BlockCache)| self.core.handles.is_capturing(queue.handle);
+        let (capturing, idle): (Vec<_>, Vec<_>) = all.into_iter().partition(is_capturing);
+        lock(&self.core.idle_queues).extend(capturing);
         // Temporary streams: when they are dropped, the device gets their queues back.
         streams.extend(idle.into_iter().map(|(queue, cache)| Arc::new(StreamCore::new(self.clone(), queue, cache))));
         streams
@@ -350,13 +353,16 @@ impl Device {
 
     /// Removes a queue of that priority that has no stream and no unfinished work.
     fn take_idle_queue(&self, priority: Priority) -> Option<(Queue, BlockCache)> {
-        let mut idle = lock(&self.core.idle_queues);
-        let at = idle.iter().position(|(queue, _)| {
+        let mut of_priority: Vec<_> =
+            lock(&self.core.idle_queues).extract_if(.., |(queue, _)| queue.priority == priority).collect();
+        let at = of_priority.iter().position(|(queue, _)| {
             // SAFETY: the device destroys its queues only when it is dropped.
             let is_idle = || unsafe { self.core.shared.driver.query_stream(queue.handle) };
-            queue.priority == priority && !self.core.handles.is_capturing(queue.handle) && is_idle() == Ok(true)
-        })?;
-        Some(idle.swap_remove(at))
+            !self.core.handles.is_capturing(queue.handle) && is_idle() == Ok(true)
+        });
+        let found = at.map(|at| of_priority.swap_remove(at));
+        lock(&self.core.idle_queues).extend(of_priority);
+        found
     }
 }
 

@@ -90,9 +90,10 @@ impl Stream {
     /// Calls `function` on the host, after all work that was queued before and before all work that is queued later.
     ///
     /// It runs on a thread of the driver, and the stream waits until it returns: wake another thread and return. It
-    /// cannot use devices ([`Error::InsideHostFunction`]). It must not take a lock that another thread holds while that
-    /// waits for this stream; a tensor is such a lock while a thread changes it and waits for its copy. If it panics, the panic is caught and [`HostCall::wait`]
-    /// returns it as an error.
+    /// cannot use devices ([`Error::InsideHostFunction`]). It must not take a lock that a thread holds while it uses
+    /// devices: that use may wait for this stream, and on a software device the function may run inside of that use. A
+    /// tensor is such a lock while a thread queues work on it. If the function panics, the panic is caught and
+    /// [`HostCall::wait`] returns it as an error.
     ///
     /// # Errors
     /// [`Error::Driver`].

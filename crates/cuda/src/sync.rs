@@ -1,5 +1,7 @@
 //! The locks and atomics of this crate's protocols: the standard ones, or loom's where loom checks them.
 //!
+//! Which locks may be held over a call of the driver is in ARCHITECTURE.md ("Locks and calls of the driver").
+//!
 //! Only locks and atomics that loom models are here: process-wide statics, and counters that guard nothing, use
 //! `std::sync` directly.
 

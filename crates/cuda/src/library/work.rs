@@ -52,8 +52,10 @@ pub(super) fn make_current(device: &Device, library: &'static str) -> Result<()>
     })
 }
 
-/// An error unless the stream belongs to the device for which the library was started.
+/// An error unless the stream belongs to the device for which the library was started. Called before the lock of a plan
+/// is taken, which may be held over calls of the driver.
 pub(super) fn check_device(device: &Device, stream: &Stream) -> Result<()> {
+    host_function::refuse_inside()?;
     stream.core().check_device(device.core().shared(), OnDevice::Library)
 }
 

@@ -112,6 +112,7 @@ unsafe impl Driver for Watched {
 
     unsafe fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
         let queued = self.watch.queued(stream);
+        self.watch.unmark(event);
         // SAFETY: the caller's event and stream.
         unsafe { self.inner.record_event(event, stream) }?;
         self.watch.mark(event, stream, queued);
@@ -119,18 +120,20 @@ unsafe impl Driver for Watched {
     }
 
     unsafe fn query_event(&self, event: EventHandle) -> Result<bool> {
+        let mark = self.watch.mark_of(event);
         // SAFETY: the caller's event.
         let is_reached = unsafe { self.inner.query_event(event) }?;
         if is_reached {
-            self.watch.reached(event);
+            self.watch.reached(event, mark);
         }
         Ok(is_reached)
     }
 
     unsafe fn synchronize_event(&self, event: EventHandle) -> Result<()> {
+        let mark = self.watch.mark_of(event);
         // SAFETY: the caller's event.
         unsafe { self.inner.synchronize_event(event) }?;
-        self.watch.reached(event);
+        self.watch.reached(event, mark);
         Ok(())
     }
 

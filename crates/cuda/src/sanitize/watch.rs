@@ -111,10 +111,19 @@ impl Watch {
         self.lock().marks.insert(event, (stream, at));
     }
 
-    /// Checks the copies before an event that is reached.
-    pub(super) fn reached(&self, event: EventHandle) {
+    /// Forgets the mark of an event that is about to be recorded anew.
+    pub(super) fn unmark(&self, event: EventHandle) {
+        self.lock().marks.remove(&event);
+    }
+
+    pub(super) fn mark_of(&self, event: EventHandle) -> Option<(StreamHandle, u64)> {
+        self.lock().marks.get(&event).copied()
+    }
+
+    /// Checks the copies before an event that is reached, unless it was recorded anew since its mark was read.
+    pub(super) fn reached(&self, event: EventHandle, mark: Option<(StreamHandle, u64)>) {
         let mut state = self.lock();
-        if let Some(&(stream, at)) = state.marks.get(&event) {
+        if let Some((stream, at)) = mark.filter(|_| state.marks.get(&event) == mark.as_ref()) {
             state.check(stream, at);
         }
     }

@@ -9,7 +9,7 @@ use crate::{
     sync::{Mutex, lock},
 };
 
-/// See the head of the file. The device destroys its streams only when it is dropped.
+/// See the head of the file. The device destroys its streams only when it is dropped. An outer lock (ARCHITECTURE.md).
 #[derive(Default)]
 pub(crate) struct Handles(Mutex<Vec<StreamEntry>>); // no event is recorded on a stream that captures
 

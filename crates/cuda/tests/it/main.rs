@@ -17,6 +17,7 @@ mod failures;
 mod files;
 mod graphs;
 mod host_calls;
+mod host_calls_anywhere;
 mod kernels;
 mod launches;
 mod libraries;

@@ -18,7 +18,7 @@
 
 use std::{
     collections::VecDeque,
-    mem,
+    iter, mem,
     ops::Range,
     sync::{Arc, PoisonError},
 };
@@ -54,9 +54,11 @@ struct State {
     calls: usize,   // calls that have a lease
     waiting: usize, // calls that wait for a slot
     retired: bool,
+    next_number: u64,
 }
 
 struct InFlight {
+    number: u64,        // no other slot in flight ever has it
     event: EventHandle, // recorded, untimed
     slot: InUse<Slot>,
     stream: u64,       // on which the event was recorded
@@ -66,7 +68,8 @@ struct InFlight {
 impl Ring {
     pub(super) fn new(slot_bytes: usize, max_slots: usize) -> Self {
         let (free, in_flight) = (Vec::new(), VecDeque::new());
-        let state = State { free, in_flight, slots: 0, limit: max_slots, calls: 0, waiting: 0, retired: false };
+        let (slots, calls, waiting, retired, next_number) = (0, 0, 0, false, 0);
+        let state = State { free, in_flight, slots, limit: max_slots, calls, waiting, retired, next_number };
         Self { slot_bytes, max_slots, state: Mutex::new(state), returned: Condvar::new() }
     }
 
@@ -85,9 +88,9 @@ impl Ring {
     }
 
     pub(super) fn is_in_use(&self, shared: &DeviceShared) -> bool {
-        let state = lock(&self.state);
-        // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
-        state.in_flight.back().is_some_and(|last| unsafe { shared.driver.query_event(last.event) } != Ok(true))
+        let last = lock(&self.state).in_flight.back().map(|last| last.event);
+        // SAFETY: as in `take_finished`. If another call takes the slot meanwhile, the answer is a wrong guess.
+        last.is_some_and(|event| unsafe { shared.driver.query_event(event) } != Ok(true))
     }
 
     /// Returns all slots to the pool of page-locked memory, those in flight through `deferred`. Calls that hold slots
@@ -108,10 +111,8 @@ impl Ring {
 
     /// Returns free slots to the pool, unless a call has a lease. Returns their size in bytes.
     pub(super) fn trim(&self, shared: &DeviceShared) -> usize {
+        iter::from_fn(|| self.take_finished(shared)).for_each(|slot| self.return_slot(slot));
         let mut state = lock(&self.state);
-        while let Some(slot) = state.take_finished(shared) {
-            state.free.push(slot);
-        }
         let free = if state.calls == 0 { mem::take(&mut state.free) } else { Vec::new() };
         state.slots -= free.len();
         drop(state); // unlocked before the slots are dropped, which takes the pool's lock
@@ -120,13 +121,11 @@ impl Ring {
 
     /// A slot that is free, no longer in flight, or newly allocated; `None` if the call would have to wait for others.
     fn try_take(&self, stream: &StreamCore) -> Result<Option<Slot>> {
+        let free = lock(&self.state).free.pop();
+        if let Some(slot) = free.or_else(|| self.take_finished(stream.shared())) {
+            return Ok(Some(slot));
+        }
         let mut state = lock(&self.state);
-        if let Some(slot) = state.free.pop() {
-            return Ok(Some(slot));
-        }
-        if let Some(slot) = state.take_finished(stream.shared()) {
-            return Ok(Some(slot));
-        }
         if state.slots >= state.limit {
             return Ok(None);
         }
@@ -142,6 +141,18 @@ impl Ring {
         }
         state.limit = state.slots; // the slots that exist must suffice
         Ok(None)
+    }
+
+    /// The oldest slot in flight, if the device is done with it.
+    fn take_finished(&self, shared: &DeviceShared) -> Option<Slot> {
+        let (number, event) = lock(&self.state).in_flight.front().map(|oldest| (oldest.number, oldest.event))?;
+        // SAFETY: the event was recorded before it was stored here, and events exist as long as the device. If another
+        // call takes the slot meanwhile, the answer is of no use.
+        let is_reached = unsafe { shared.driver.query_event(event) } == Ok(true);
+        let is_same = |oldest: &mut InFlight| oldest.number == number;
+        let finished = if is_reached { lock(&self.state).in_flight.pop_front_if(is_same) } else { None }?;
+        shared.recycle_event(finished.event, EventTiming::Untimed);
+        Some(finished.slot.release())
     }
 
     fn take(&self, stream: &StreamCore) -> Result<Slot> {
@@ -202,32 +213,23 @@ impl Ring {
         Some((slot, used_bytes))
     }
 
-    fn add_in_flight(&self, in_flight: InFlight, stream: &StreamCore) {
+    fn add_in_flight(&self, (event, slot): (EventHandle, InUse<Slot>), used_bytes: usize, stream: &StreamCore) {
         let mut state = lock(&self.state);
         if state.retired {
             state.slots -= 1;
             self.returned.notify_all(); // as in `return_slot`
             drop(state);
-            return stream.device().core().deferred().defer_until(in_flight.event, Box::new(in_flight.slot));
+            return stream.device().core().deferred().defer_until(event, Box::new(slot));
         }
-        state.in_flight.push_back(in_flight);
+        let number = state.next_number;
+        state.next_number += 1;
+        state.in_flight.push_back(InFlight { number, event, slot, stream: stream.id(), used_bytes });
         self.returned.notify_one();
     }
 
     fn lose_slot(&self) {
         lock(&self.state).slots -= 1;
         self.returned.notify_all();
-    }
-}
-
-impl State {
-    fn take_finished(&mut self, shared: &DeviceShared) -> Option<Slot> {
-        let oldest = self.in_flight.front()?;
-        // SAFETY: the event was recorded before it was stored here, and no other handle to it exists.
-        let reached = unsafe { shared.driver.query_event(oldest.event) };
-        let finished = if reached == Ok(true) { self.in_flight.pop_front() } else { None }?;
-        shared.recycle_event(finished.event, EventTiming::Untimed);
-        Some(finished.slot.release())
     }
 }
 
@@ -349,10 +351,7 @@ impl Drop for Lease<'_> {
         (self.in_flight.len()..self.held_slots).for_each(|_| self.ring.lose_slot());
         for (ticket, used_bytes) in self.in_flight.drain(..) {
             match ticket.into_flight() {
-                Some((event, slot)) => {
-                    let stream = self.stream.id();
-                    self.ring.add_in_flight(InFlight { event, slot, stream, used_bytes }, self.stream);
-                }
+                Some(in_flight) => self.ring.add_in_flight(in_flight, used_bytes, self.stream),
                 None => self.ring.lose_slot(),
             }
         }
