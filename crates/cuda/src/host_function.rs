@@ -40,7 +40,14 @@ thread_local! {
 /// Runs `work`, which may call the driver or wait for it: at once, or, inside a host function, on another thread
 /// after the function has returned. So a drop inside a host function neither waits nor leaks.
 pub(crate) fn run_or_defer(work: impl FnOnce() + Send + 'static) {
-    if is_inside() { DEFERRED.with_borrow_mut(|deferred| deferred.push(Box::new(work))) } else { work() }
+    if !is_inside() {
+        return work();
+    }
+    let mut work: Vec<Deferred> = vec![Box::new(work)];
+    // At the end of a thread, the list may be gone already.
+    if DEFERRED.try_with(|deferred| deferred.borrow_mut().append(&mut work)).is_err() {
+        run_deferred(work);
+    }
 }
 
 /// Sends the deferred work of a host function to a worker thread. If the thread cannot be started, the work is
@@ -170,7 +177,7 @@ unsafe extern "C" fn run<F: FnOnce() -> R, R>(data: *mut c_void) {
     }));
     mem::forget(panicked);
     INSIDE.set(false);
-    let deferred = DEFERRED.take();
+    let deferred = DEFERRED.try_with(RefCell::take).unwrap_or_default();
     if !deferred.is_empty() {
         run_deferred(deferred);
     }

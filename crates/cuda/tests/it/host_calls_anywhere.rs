@@ -4,31 +4,18 @@
 //! calling function holds over a call.
 
 use std::{
+    cell::RefCell,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, mpsc},
-    thread,
-    time::Duration,
+    sync::Arc,
 };
 
 use pagelock_cuda::{
-    Device, DeviceBuffer, Error, Pinned, Stream, Uninit,
+    Device, DeviceBuffer, Error, Pinned, Stream, Ticket, Uninit,
     software::{Config, Execution, Machine},
 };
 use pagelock_memory::{HostBuffer, ledger};
 
-use crate::tools::{lazy, not_given_back};
-
-/// Runs `test` on a thread of its own, and fails if it does not end.
-fn ends(test: impl FnOnce() + Send + 'static) {
-    let (send, receive) = mpsc::channel();
-    let running = thread::spawn(move || {
-        test();
-        let _ = send.send(());
-    });
-    let ended = receive.recv_timeout(Duration::from_secs(60));
-    assert!(ended != Err(mpsc::RecvTimeoutError::Timeout), "a host function waits for the thread that it runs on");
-    running.join().unwrap();
-}
+use crate::tools::{ends, lazy, not_given_back};
 
 /// Calls `function` on the stream, at some time.
 fn call(stream: &Stream, function: impl FnOnce() + Send + 'static) {
@@ -100,6 +87,24 @@ fn a_host_function_may_be_told_that_it_cannot_wait_while_another_reader_is_added
             call(&stream, move || drop(catch_unwind(AssertUnwindSafe(|| inside.wait_for_all()))));
             stream.upload_from(&*host, &mut target).unwrap();
         }
+    });
+}
+
+thread_local! {
+    static KEPT: RefCell<Option<Ticket<Pinned<u8>>>> = const { RefCell::new(None) };
+}
+
+#[test]
+fn a_host_function_may_run_at_the_end_of_a_thread() {
+    ends(|| {
+        KEPT.set(None); // the first thread-local value that is used is the last one that is dropped
+        let device = lazy(0).device(0).unwrap();
+        let stream = device.stream().unwrap();
+        let [mut target, dropped] = [0; 2].map(|_| stream.allocate::<u8>(8).unwrap());
+        stream.call(|| ()).unwrap().wait().unwrap();
+        call(&stream, move || drop(dropped));
+        let pinned = Pinned::from_slice(&device, &[1_u8; 8]).unwrap();
+        KEPT.set(Some(stream.upload(pinned, &mut target).unwrap())); // its drop queries the device
     });
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     ops::Deref,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -84,6 +84,18 @@ pub(crate) fn not_given_back(machine: &Machine) -> (u64, u64) {
         thread::sleep(Duration::from_millis(1));
     }
     given_out()
+}
+
+/// Runs `test` on a thread of its own, and fails if it does not end.
+pub(crate) fn ends(test: impl FnOnce() + Send + 'static) {
+    let (send, receive) = mpsc::channel();
+    let running = thread::spawn(move || {
+        test();
+        let _ = send.send(());
+    });
+    let ended = receive.recv_timeout(Duration::from_secs(60));
+    assert!(ended != Err(mpsc::RecvTimeoutError::Timeout), "it waits for ever");
+    running.join().unwrap();
 }
 
 /// `len` numbers that differ from those of other seeds.
