@@ -30,7 +30,7 @@ use crate::{
     error::Result,
     page_locked::Pinned,
     stream::{StreamCore, Unqueued},
-    sync::{Condvar, Mutex, lock},
+    sync::{Condvar, Mutex, OnDrop, lock},
     ticket::{InUse, Ticket},
 };
 
@@ -131,7 +131,9 @@ impl Ring {
         }
         state.slots += 1;
         drop(state); // unlocked, since page-locking memory takes long
+        let uncount = OnDrop(|| self.lose_slot()); // if a pool of the budget, which is a user's code, panics
         let allocated = Slot::for_device(stream.device(), self.slot_bytes);
+        mem::forget(uncount);
         let Err(refused) = allocated else { return allocated.map(Some) };
         let mut state = lock(&self.state);
         state.slots -= 1;
@@ -157,9 +159,8 @@ impl Ring {
 
     fn take(&self, stream: &StreamCore) -> Result<Slot> {
         lock(&self.state).waiting += 1;
-        let taken = self.wait_for_slot(stream);
-        lock(&self.state).waiting -= 1;
-        taken
+        let _waiting = OnDrop(|| lock(&self.state).waiting -= 1);
+        self.wait_for_slot(stream)
     }
 
     fn wait_for_slot(&self, stream: &StreamCore) -> Result<Slot> {
