@@ -201,12 +201,8 @@ impl Budget {
     /// Reserves; if that is refused, trims the pools and waits for at most `timeout`. Without a timeout, it waits only
     /// for threads that free idle blocks.
     fn reserve_within(&self, timeout: Option<Duration>, len_bytes: u64) -> Result<Reservation, Box<OverBudget>> {
-        let (tree, start, holder) = (&*self.node.tree, Instant::now(), Holder::current());
-        let reserve = |table: &mut Table| {
-            let reserved = table.reserve(self.node.slot, len_bytes, holder);
-            reserved.map(|()| Reservation { node: self.node.clone(), len_bytes, holder, second: None })
-        };
-        match reserve(&mut self.table()) {
+        let (tree, start) = (&*self.node.tree, Instant::now());
+        match self.reserve_in(&mut self.table(), len_bytes) {
             Err(refusal) if refusal.could_fit() => {}
             result => return result,
         }
@@ -215,7 +211,7 @@ impl Budget {
         tree.trim_pools();
         let mut table = self.table();
         loop {
-            let mut refusal = match reserve(&mut table) {
+            let mut refusal = match self.reserve_in(&mut table, len_bytes) {
                 Err(refusal) => refusal,
                 reserved => return reserved,
             };
@@ -227,6 +223,34 @@ impl Budget {
             }
             table = tree.freed.wait_timeout(table, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+    }
+
+    fn reserve_in(&self, table: &mut Table, len_bytes: u64) -> Result<Reservation, Box<OverBudget>> {
+        let holder = Holder::current();
+        table.reserve(self.node.slot, len_bytes, holder)?;
+        Ok(Reservation { node: self.node.clone(), len_bytes, holder, second: None })
+    }
+
+    /// Like [`reserve`](Self::reserve), but neither trims pools nor waits. For code that holds a lock which a pool may
+    /// take: after a refusal it unlocks, calls [`trim_pools`](Self::trim_pools), and tries again.
+    ///
+    /// # Examples
+    /// ```
+    /// let budget = pagelock_memory::Budget::new("host", 1_000);
+    /// let held = budget.try_reserve(700)?;
+    /// assert!(budget.try_reserve(700).is_err());
+    /// # Ok::<(), pagelock_memory::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::OverBudget`] if one of these budgets has fewer bytes left.
+    pub fn try_reserve(&self, len_bytes: u64) -> Result<Reservation> {
+        self.reserve_in(&mut self.table(), len_bytes).map_err(Error::OverBudget)
+    }
+
+    /// Makes the pools of this tree release the bytes that they hold but do not use.
+    pub fn trim_pools(&self) {
+        self.node.tree.trim_pools();
     }
 
     /// Whether this is `other`, or a budget inside it.
