@@ -116,6 +116,16 @@ pub(crate) fn leak(stream: &StreamCore, block: PoolBlock) {
 
 #[cold]
 fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
+    match find_or_grow(stream, rounded) {
+        Err(Error::Memory(pagelock_memory::Error::OverBudget(refusal))) if refusal.asked <= refusal.limit => {}
+        result => return result,
+    }
+    // Without the lock: a pool of the budget is a user's code, which may allocate memory of the device or trim it.
+    stream.shared().memory.trim_pools();
+    find_or_grow(stream, rounded)
+}
+
+fn find_or_grow(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
     let device = stream.device();
     // No other thread may take the memory that `trim` frees, or find the caches empty while `trim` waits.
     let _alone = lock(&device.core().pool_growth);
@@ -129,7 +139,7 @@ fn miss(stream: &Arc<StreamCore>, rounded: usize) -> Result<PoolBlock> {
     if let Some(block) = device.take_after_wait(stream, rounded) {
         return Ok(block);
     }
-    let freed = device.trim()?;
+    let freed = device.trim_alone()?;
     if freed.0 == 0 { Err(refused) } else { allocate_segment(stream, rounded) }
 }
 
@@ -274,8 +284,13 @@ impl Device {
     /// [`Error::Driver`] if the wait for one of these streams fails; segments with a block in its cache are not freed.
     pub fn trim(&self) -> Result<ByteSize> {
         host_function::refuse_inside()?;
-        // Only tried, since this thread may hold it: `miss` calls this, and so may a pool of the device's budget.
+        // Only tried, since a thread that allocates may hold it for long.
         let _alone = self.core().pool_growth.try_lock();
+        self.trim_alone()
+    }
+
+    /// Like [`trim`](Self::trim), for a caller that holds the lock of the pool's growth.
+    fn trim_alone(&self) -> Result<ByteSize> {
         let mut streams = self.streams();
         streams.retain(|stream| !stream.is_private() && !stream.is_capturing());
         let mut cached: Vec<_> = streams.iter().map(|stream| (stream, lock(&stream.cache).take_all())).collect();

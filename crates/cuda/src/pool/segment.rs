@@ -38,7 +38,7 @@ const BLOCKS_PER_SEGMENT: usize = 8; // fewer if their bytes exceed `SEGMENT_BYT
 
 impl Segment {
     fn allocate(shared: &Arc<DeviceShared>, len_bytes: usize) -> Result<Self> {
-        let charged = shared.memory.reserve(len_bytes as u64)?;
+        let charged = shared.memory.try_reserve(len_bytes as u64)?;
         let address = shared.driver.allocate(len_bytes)?;
         Ok(Self { shared: shared.clone(), address, len_bytes, charged: Some(charged) })
     }

@@ -1,19 +1,19 @@
 //! The pool of device memory: which blocks it keeps, for which stream, and when it frees them.
 
 use std::{
-    sync::{Arc, mpsc},
+    sync::{Arc, Mutex, mpsc},
     thread,
     time::Duration,
 };
 
 use pagelock_cuda::{
-    Device, Error, HostSource, Priority, Stream, Uninit,
+    Device, DeviceBuffer, Error, HostSource, Priority, Stream, Uninit,
     driver::{Call, Status},
     software::Fault,
 };
 use pagelock_memory::{ByteSize, HostBuffer, Ledger, Trim, holder, ledger};
 
-use crate::tools::{lazy, threaded};
+use crate::tools::{ends, lazy, threaded};
 
 #[test]
 fn a_dropped_block_is_reused_on_its_stream_at_once_without_a_call_of_the_driver() {
@@ -206,6 +206,30 @@ fn a_pool_of_the_device_s_budget_may_trim_the_device() {
     let stream = device.stream().unwrap();
     drop(stream.allocate::<u8>(4 << 20).unwrap());
     assert!(stream.allocate::<u8>(5 << 20).is_ok());
+}
+
+/// A cache that uses a little memory of the device to free a lot.
+struct AllocatesToo(Stream, Mutex<Option<DeviceBuffer<u8>>>);
+
+impl Trim for AllocatesToo {
+    fn trim(&self) -> usize {
+        let cached = self.1.lock().unwrap().take();
+        assert!(self.0.allocate::<u8>(1 << 10).is_ok());
+        cached.map_or(0, |cached| cached.len())
+    }
+}
+
+#[test]
+fn a_pool_of_the_device_s_budget_may_allocate_memory_of_the_device() {
+    ends(|| {
+        let device = lazy(0).device(0).unwrap();
+        device.memory_budget().set_limit(ByteSize::mib(6));
+        let stream = device.stream().unwrap();
+        let cached = stream.allocate::<u8>(4 << 20).unwrap();
+        let pool: Arc<dyn Trim> = Arc::new(AllocatesToo(stream.clone(), Mutex::new(Some(cached))));
+        device.memory_budget().add_pool(Arc::downgrade(&pool));
+        assert!(stream.allocate::<u8>(5 << 20).is_ok());
+    });
 }
 
 #[test]
