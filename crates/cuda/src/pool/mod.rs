@@ -5,7 +5,7 @@
 //! the drop nor the next allocation calls the driver. Another stream takes a block from a cache only if the cache's
 //! stream is idle or, when memory is short, after it has queued a wait for that stream on the device. Memory that the
 //! driver allocates is charged to the device's budget. One thread at a time looks for memory outside of its stream's
-//! cache, so a thread is refused only if the memory that is in use leaves too little.
+//! cache or trims the pool, so a thread is refused only if the memory that is in use leaves too little.
 //!
 //! [`SizeClasses`] defines the block sizes, `segment.rs` has the memory that the driver allocated, and `cache.rs` the
 //! free blocks of a stream.
@@ -284,8 +284,7 @@ impl Device {
     /// [`Error::Driver`] if the wait for one of these streams fails; segments with a block in its cache are not freed.
     pub fn trim(&self) -> Result<ByteSize> {
         host_function::refuse_inside()?;
-        // Only tried, since a thread that allocates may hold it for long.
-        let _alone = self.core().pool_growth.try_lock();
+        let _alone = lock(&self.core().pool_growth);
         self.trim_alone()
     }
 

@@ -3,7 +3,7 @@
 use std::{
     sync::{Arc, Mutex, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use pagelock_cuda::{
@@ -229,6 +229,46 @@ fn a_pool_of_the_device_s_budget_may_allocate_memory_of_the_device() {
         let pool: Arc<dyn Trim> = Arc::new(AllocatesToo(stream.clone(), Mutex::new(Some(cached))));
         device.memory_budget().add_pool(Arc::downgrade(&pool));
         assert!(stream.allocate::<u8>(5 << 20).is_ok());
+    });
+}
+
+/// Lets another thread trim the device, and waits until that has taken the free blocks.
+struct LetsAnotherTrim(Device, mpsc::Sender<()>);
+
+impl Trim for LetsAnotherTrim {
+    fn trim(&self) -> usize {
+        let _ = self.1.send(());
+        let start = Instant::now();
+        while self.0.pool_stats().idle > ByteSize(0) && start.elapsed() < Duration::from_secs(20) {
+            thread::yield_now();
+        }
+        0
+    }
+}
+
+#[test]
+fn an_allocation_gets_the_memory_that_another_thread_is_freeing() {
+    ends(|| {
+        let device = threaded(0).device(0).unwrap();
+        device.memory_budget().set_limit(ByteSize::mib(8));
+        let [stuck, other] = [0; 2].map(|_| device.stream().unwrap());
+        let (trim, trims) = mpsc::channel();
+        let pool: Arc<dyn Trim> = Arc::new(LetsAnotherTrim(device.clone(), trim));
+        device.memory_budget().add_pool(Arc::downgrade(&pool));
+        drop(stuck.allocate::<u8>(6 << 20).unwrap());
+        let (release, released) = mpsc::channel::<()>();
+        drop(stuck.call(move || released.recv()).unwrap());
+        let (send, allocated) = mpsc::channel();
+        let trimming = thread::spawn(move || trims.recv().is_ok().then(|| device.trim()));
+        thread::spawn(move || send.send(other.allocate::<u8>(8 << 20).map(drop)));
+
+        let early = allocated.recv_timeout(Duration::from_millis(100)).ok();
+        drop(release);
+
+        let late = early.unwrap_or_else(|| allocated.recv().unwrap());
+        assert!(late.is_ok(), "{late:?}");
+        drop(pool);
+        let _ = trimming.join().unwrap();
     });
 }
 
