@@ -187,15 +187,15 @@ impl Allocation {
     pub(crate) fn address(&self) -> Address {
         self.address
     }
-}
 
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        let Some(memory) = self.memory.take() else { return };
+    /// Gives up the memory. Returns the allocation of which this was a part.
+    fn give_up(&mut self) -> Option<Arc<Allocation>> {
+        let memory = self.memory.take()?;
         if host_function::is_inside() {
             let (uses, must_leak) = (self.uses.fork(), AtomicBool::new(self.must_leak.load(Ordering::Acquire)));
             let deferred = Allocation { memory: Some(memory), address: self.address, uses, must_leak };
-            return host_function::run_or_defer(|| drop(deferred));
+            host_function::run_or_defer(|| drop(deferred));
+            return None;
         }
         let home = self.uses.home();
         let ordered = home.order_after_all(&self.uses).is_ok();
@@ -204,8 +204,23 @@ impl Drop for Allocation {
         match memory {
             Memory::Whole(block) if is_reusable => pool::release(home, block),
             Memory::Whole(block) => pool::leak(home, block),
-            Memory::Part(whole, _) if is_reusable => drop(whole),
-            Memory::Part(whole, _) => whole.must_leak.store(true, Ordering::Release), // leaked after its last part
+            Memory::Part(whole, _) => {
+                if !is_reusable {
+                    whole.must_leak.store(true, Ordering::Release); // leaked after its last part
+                }
+                return Some(whole);
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let mut whole = self.give_up();
+        // A loop: dropping parts of parts of parts would take much stack.
+        while let Some(mut last) = whole.and_then(Arc::into_inner) {
+            whole = last.give_up();
         }
     }
 }

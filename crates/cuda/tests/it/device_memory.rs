@@ -273,6 +273,21 @@ fn an_allocation_gets_the_memory_that_another_thread_is_freeing() {
 }
 
 #[test]
+fn parts_of_parts_of_parts_are_dropped_on_a_small_stack() {
+    let chain = || {
+        let stream = lazy(0).device(0).unwrap().stream().unwrap();
+        let mut buffer = stream.allocate::<u8>(64).unwrap();
+        for _ in 0..10_000 {
+            buffer = buffer.split([0..64]).unwrap().remove(0);
+        }
+        drop(buffer);
+        stream.device().pool_stats().live
+    };
+    let small_stack = thread::Builder::new().stack_size(256 << 10).spawn(chain).unwrap();
+    assert_eq!(small_stack.join().unwrap(), ByteSize(0));
+}
+
+#[test]
 fn a_block_is_allocated_alone_if_there_is_no_memory_for_more() {
     let device = lazy(0).device(0).unwrap();
     let stream = device.stream().unwrap();
