@@ -59,8 +59,7 @@ pub struct Budget {
 struct Node {
     tree: Arc<BudgetTree>,
     slot: usize,
-    // Keeps the ancestors' slots alive.
-    _parent: Option<Arc<Node>>,
+    parent: Option<Arc<Node>>, // keeps the ancestors' slots alive; none during the drop
 }
 
 pub(crate) struct BudgetTree {
@@ -150,7 +149,7 @@ impl Budget {
             direct: Tally::default(),
         };
         let slot = tree.lock().insert(row);
-        Self { node: Arc::new(Node { tree, slot, _parent: parent }) }
+        Self { node: Arc::new(Node { tree, slot, parent }) }
     }
 
     /// Reserves `len_bytes` in this budget and in all of its ancestors, or in none.
@@ -337,6 +336,11 @@ impl fmt::Debug for Budget {
 impl Drop for Node {
     fn drop(&mut self) {
         self.tree.lock().rows[self.slot] = None;
+        // A loop: dropping a long line of budgets, each inside the one before, would take much stack.
+        let mut parent = self.parent.take();
+        while let Some(mut dropped) = parent.and_then(Arc::into_inner) {
+            parent = dropped.parent.take();
+        }
     }
 }
 

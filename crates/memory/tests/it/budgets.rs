@@ -333,3 +333,21 @@ proptest! {
         prop_assert!(budgets.iter().all(|budget| budget.used().0 == 0));
     }
 }
+
+#[test]
+fn budgets_inside_budgets_inside_budgets_are_dropped_on_a_small_stack() {
+    let chain = || {
+        let root = Budget::new("root", 10);
+        let mut inner = root.child("inner", 10);
+        for _ in 0..10_000 {
+            inner = inner.child("inner", 10);
+        }
+        let held = inner.reserve(7).unwrap();
+        drop(inner);
+        assert_eq!(root.used().0, 7);
+        drop(held);
+        root.used().0
+    };
+    let small_stack = thread::Builder::new().stack_size(256 << 10).spawn(chain).unwrap();
+    assert_eq!(small_stack.join().unwrap(), 0);
+}
