@@ -8,7 +8,10 @@
 //! whole, even if it begins at the same address.
 
 use std::{
+    cell::RefCell,
+    mem,
     ops::{Deref, Range},
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     ptr::NonNull,
     sync::{Arc, Mutex},
 };
@@ -66,12 +69,43 @@ impl Deref for Whole {
 impl Drop for Whole {
     fn drop(&mut self) {
         let Some(slot) = Arc::get_mut(&mut self.0) else { return };
-        drop(slot.take()); // before the lock is taken: its resource may run any code
+        slot.take().into_iter().for_each(drop_in_turn); // before the lock is taken: its resource may run any code
         let mut free = lock_std(&FREE_COUNTERS);
         if free.len() < MAX_FREE_COUNTERS {
             free.push(self.0.clone()); // `self.0` is dropped next, so `free` has the only reference
         }
     }
+}
+
+/// Drops a whole, and then those wholes of which it was the last part. One after the other, since a part of a part of a
+/// part would take much stack.
+fn drop_in_turn(whole: HostBuffer) {
+    thread_local! {
+        // Wholes to be dropped after the one that this thread is dropping; none if it is dropping none.
+        static LATER: RefCell<Option<Vec<HostBuffer>>> = const { RefCell::new(None) };
+    }
+    let (mut next, mut result) = (Some(whole), Ok(()));
+    // At the end of a thread the list may be gone.
+    let _ = LATER.try_with(|later| match &mut *later.borrow_mut() {
+        Some(later) => later.extend(next.take()),
+        later => *later = Some(Vec::new()),
+    });
+    while let Some(whole) = next {
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(whole))); // a panic keeps no other from being dropped
+        if result.is_ok() {
+            result = dropped
+        } else {
+            mem::forget(dropped)
+        }
+        let last = |later: &RefCell<Option<Vec<_>>>| {
+            let mut later = later.borrow_mut();
+            let last = later.as_mut().and_then(Vec::pop);
+            *later = later.take().filter(|_| last.is_some());
+            last
+        };
+        next = LATER.try_with(last).ok().flatten();
+    }
+    result.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
 // SAFETY: the bytes are those of the whole's block, which lives as long as `whole`, at a multiple of `ALIGN` from its

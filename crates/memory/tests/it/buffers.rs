@@ -1,6 +1,7 @@
 //! Buffers: which operation waits for which pending completion, and blocks of any type.
 
 use std::{
+    iter,
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     sync::{
@@ -13,7 +14,7 @@ use std::{
 };
 
 use pagelock_memory::{
-    Abandoned, Block, Completion, Counted, HostBuffer, Mapped, MemoryKind, Pageable, PageableBlock, Resource,
+    Abandoned, Block, Completion, Counted, Foreign, HostBuffer, Mapped, MemoryKind, Pageable, PageableBlock, Resource,
     default_host,
 };
 
@@ -397,4 +398,43 @@ fn threads_that_read_a_buffer_wait_for_its_writer_at_the_same_time() {
 fn a_buffer_prints_what_it_is() {
     let buffer = HostBuffer::allocate(&Pageable, 3 << 19).unwrap();
     assert_eq!(format!("{buffer:?}"), "HostBuffer(1.5 MiB pageable)");
+}
+
+#[test]
+fn parts_of_parts_of_parts_are_dropped_on_a_small_stack() {
+    let chain = || {
+        let memory = Counted::new("chain", Pageable);
+        let mut buffer = HostBuffer::allocate(&memory, 64).unwrap();
+        for _ in 0..10_000 {
+            buffer = buffer.split(iter::once(0..64)).unwrap().remove(0);
+        }
+        assert_eq!(memory.stats().live_blocks, 1);
+        drop(buffer);
+        memory.stats().live_blocks
+    };
+    let small_stack = thread::Builder::new().stack_size(256 << 10).spawn(chain).unwrap();
+    assert_eq!(small_stack.join().unwrap(), 0);
+}
+
+#[test]
+fn a_part_whose_memory_panics_keeps_no_other_from_being_dropped() {
+    struct Panics;
+    impl AsRef<[u8]> for Panics {
+        fn as_ref(&self) -> &[u8] {
+            &[]
+        }
+    }
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("an owner panics");
+        }
+    }
+    let cut = |buffer: HostBuffer| buffer.split(iter::once(0..0)).unwrap().remove(0);
+    let nested = |buffer| cut(cut(buffer));
+    let panicking = nested(HostBuffer::from_block(Foreign::new(Panics).ok().unwrap()));
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(panicking))).is_err());
+
+    let memory = Counted::new("after a panic", Pageable);
+    drop(nested(HostBuffer::allocate(&memory, 64).unwrap()));
+    assert_eq!(memory.stats().live_blocks, 0);
 }
