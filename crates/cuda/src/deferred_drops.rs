@@ -8,7 +8,11 @@
 //! Events are queried without the lock of the queue, since host functions defer drops, too. An entry stays in the queue
 //! until it is known to be done, so that other threads find it meanwhile.
 
-use std::collections::VecDeque;
+use std::{
+    collections::VecDeque,
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
 
 use crate::{
     device_shared::DeviceShared,
@@ -133,11 +137,13 @@ impl DeferredDrops {
 
     /// Empties the queue when its device is dropped: frees everything if the device is done, and leaks it if not.
     pub(crate) fn clear(&self, shared: &DeviceShared, done: bool) {
-        let queue = std::mem::take(&mut *lock(&self.queue));
+        let queue = mem::take(&mut *lock(&self.queue));
         self.count.store(0, Relaxed);
         for deferred in queue.entries {
             if done {
-                deferred.free(shared);
+                // The device is being dropped, and the other entries have to be freed, too. The payload of a panic is
+                // forgotten, since its drop can panic as well.
+                mem::forget(catch_unwind(AssertUnwindSafe(|| deferred.free(shared))));
             } else {
                 shared.recycle_event(deferred.event, EventTiming::Untimed);
                 let len_bytes = deferred.memory.len_bytes();
@@ -151,5 +157,48 @@ impl Deferred {
     fn free(self, shared: &DeviceShared) {
         shared.recycle_event(self.event, EventTiming::Untimed);
         self.memory.free();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Device, software::Config};
+
+    /// Counts how often memory is freed. Freeing it panics.
+    struct Panics(Arc<AtomicUsize>);
+
+    impl DeferredDrop for Panics {
+        fn len_bytes(&self) -> usize {
+            1
+        }
+
+        fn free(self: Box<Self>) {
+            self.0.fetch_add(1, Relaxed);
+            panic!("an allocator panics");
+        }
+    }
+
+    #[test]
+    fn memory_that_cannot_be_freed_keeps_no_other_from_being_freed() {
+        let device = Device::software(Config::default()).unwrap();
+        let stream = device.stream().unwrap();
+        let (drops, freed, shared) = (DeferredDrops::default(), Arc::default(), device.core().shared());
+        let defer = |_| {
+            let event = Recorded::new(stream.core(), EventTiming::Untimed).unwrap();
+            drops.defer(event, Box::new(Panics(Arc::clone(&freed))));
+        };
+        (0..10).for_each(defer);
+        stream.synchronize().unwrap();
+
+        for left in (6..10).rev() {
+            assert!(catch_unwind(AssertUnwindSafe(|| drops.release_finished(shared, Scan::All))).is_err());
+            assert_eq!(drops.len(), left);
+        }
+        drops.clear(shared, true);
+
+        assert_eq!((freed.load(Relaxed), drops.len()), (10, 0));
     }
 }

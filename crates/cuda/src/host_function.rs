@@ -57,7 +57,8 @@ fn run_deferred(deferred: Vec<Deferred>) {
     let mut worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
     if worker.is_none() {
         let (sender, receiver) = mpsc::channel::<Vec<Deferred>>();
-        let execute = |work: Deferred| drop(catch_unwind(AssertUnwindSafe(work)));
+        // The payload of a panic is forgotten: its drop can panic too, which would end the thread.
+        let execute = |work: Deferred| mem::forget(catch_unwind(AssertUnwindSafe(work)));
         let run_all = move || receiver.into_iter().flatten().for_each(execute);
         let started = thread::Builder::new().name("after host functions".to_owned()).spawn(run_all);
         *worker = started.is_ok().then_some(sender);
@@ -214,5 +215,30 @@ fn message_of(panic: &(dyn Any + Send)) -> String {
 impl<R> fmt::Debug for HostCall<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostCall").field("is_done", &self.is_done()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::{panic::resume_unwind, time::Duration};
+
+    use super::*;
+
+    struct PanicsWhenDropped;
+
+    impl Drop for PanicsWhenDropped {
+        fn drop(&mut self) {
+            resume_unwind(Box::new("again"));
+        }
+    }
+
+    #[test]
+    fn deferred_work_goes_on_after_a_panic_whose_payload_panics() {
+        run_deferred(vec![Box::new(|| resume_unwind(Box::new(PanicsWhenDropped)))]);
+        let (send, receive) = mpsc::channel();
+        let sender = send.clone();
+        run_deferred(vec![Box::new(move || send.send(()).unwrap())]);
+        assert!(receive.recv_timeout(Duration::from_secs(20)).is_ok());
+        drop(sender); // the channel was open while the work was waited for
     }
 }
