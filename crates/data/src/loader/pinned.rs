@@ -5,7 +5,7 @@
 //! which is copied to a GPU in one copy.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::{
@@ -139,8 +139,12 @@ impl PinnedAllocator {
         Arc::new(Self { memory, when_full, patience: Box::new(patience), batch: Mutex::default() })
     }
 
-    fn batch(&self) -> MutexGuard<'_, Batch> {
-        lock(&self.batch)
+    /// Uses the block without the lock: pools of the budget run the program's code, which may allocate here.
+    fn with_block<R>(&self, f: impl FnOnce(&mut Block) -> R) -> R {
+        let mut block = mem::take(&mut lock(&self.batch).block);
+        let result = f(&mut block);
+        lock(&self.batch).block = block;
+        result
     }
 
     /// A copy in page-locked memory, contiguous and without a gradient.
@@ -167,8 +171,8 @@ impl PinnedAllocator {
     /// Ends a step of making a batch. Returns how long it waited for memory, and whether it fell back to ordinary
     /// memory.
     pub(super) fn finish(&self) -> (Duration, bool) {
-        let mut batch = self.batch();
-        batch.block.end();
+        self.with_block(Block::end);
+        let mut batch = lock(&self.batch);
         (mem::take(&mut batch.waited), mem::take(&mut batch.fell_back))
     }
 }
@@ -182,22 +186,20 @@ impl Destination for Arc<PinnedAllocator> {
 impl HostAllocator for PinnedAllocator {
     fn allocate(&self, len_bytes: usize) -> Result<HostBuffer, Refusal> {
         let pageable = |_| {
-            self.batch().fell_back = true;
+            lock(&self.batch).fell_back = true;
             HostBuffer::allocate(default_host(), len_bytes)
         };
-        let mut batch = self.batch();
-        if let Some(part) = batch.block.next(len_bytes, &self.memory) {
+        if let Some(part) = self.with_block(|block| block.next(len_bytes, &self.memory)) {
             return Ok(part);
         }
-        let never_fits = batch.never_fits.is_some_and(|shortest| len_bytes >= shortest);
-        drop(batch);
+        let never_fits = lock(&self.batch).never_fits.is_some_and(|shortest| len_bytes >= shortest);
         if self.when_full == WhenFull::Pageable && never_fits {
             return pageable(()); // another attempt would touch all pages before it fails
         }
         let seen = self.memory.inner().returns();
         HostBuffer::allocate(&self.memory, len_bytes).or_else(|refusal| {
             if !could_fit(&refusal) {
-                let never_fits = &mut self.batch().never_fits;
+                let never_fits = &mut lock(&self.batch).never_fits;
                 *never_fits = Some(never_fits.map_or(len_bytes, |shortest| shortest.min(len_bytes)));
             }
             match self.when_full {
@@ -223,7 +225,7 @@ impl PinnedAllocator {
                 Err(again) => refusal = again,
             }
         };
-        self.batch().waited += start.elapsed();
+        lock(&self.batch).waited += start.elapsed();
         result
     }
 }
