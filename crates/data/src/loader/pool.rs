@@ -76,7 +76,7 @@ struct State {
     failure: Option<Error>,
     is_over: bool,
     n_running: usize,
-    n_starting: usize,    // threads that run `worker_init`; no batch is made before all have
+    n_started: usize,     // threads that have run `worker_init`; no batch is made before `n_workers` have
     workers: Vec<AtWork>, // by worker
     spare: Vec<AnyBatch>, // empty, to be reused
     wait_for_program: Duration,
@@ -327,7 +327,6 @@ impl Shared {
             let problem = format!("{source}; use fewer workers, or raise the system's limit on threads");
             Error::Worker { worker: number, source: Error::other(problem).into() }
         })?;
-        state.n_starting += 1;
         match state.workers.get_mut(number) {
             Some(replaced) => *replaced = at_work, // the pool does not wait for the replaced thread
             None => {
@@ -342,7 +341,7 @@ impl Shared {
         let (init, number) = (&self.recipe.settings.init, worker.number);
         let done = Error::catch(Some(number), None, None, || init.as_ref().map_or(Ok(()), |init| init(number)));
         done.map_err(|source| Error::Worker { worker: number, source: source.into() })?;
-        lock(&self.state).n_starting -= 1;
+        lock(&self.state).n_started += 1;
         self.work.notify_all();
         let pinned = self.memory.clone().map(|memory| {
             let (shared, worker) = (self.clone(), worker.clone());
@@ -425,7 +424,7 @@ impl Shared {
     }
 
     fn pick(&self, state: &mut State, worker: usize) -> Option<usize> {
-        if state.is_reserving || state.is_starving || state.n_starting > 0 {
+        if state.is_reserving || state.is_starving || state.n_started < self.n_workers {
             return None;
         }
         // With a budget, the first batch is made alone: it shows how much one takes.
