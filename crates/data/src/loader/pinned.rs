@@ -42,7 +42,7 @@ pub enum WhenFull {
 pub(super) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// How long a thread waits for memory before it checks that its batch is still wanted.
-const SLICE: Duration = Duration::from_millis(10);
+pub(super) const SLICE: Duration = Duration::from_millis(10);
 
 pub(super) type PinnedPool = Counted<Pooled<Limited<PageLocked>>>;
 
@@ -231,7 +231,7 @@ impl PinnedAllocator {
 }
 
 /// Whether the memory would fit if all other memory under the limit were freed.
-fn could_fit(refusal: &Refusal) -> bool {
+pub(super) fn could_fit(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::OverBudget(refusal) => refusal.asked <= refusal.limit,
         Refusal::LockLimit { asked, limit, .. } => asked <= limit,

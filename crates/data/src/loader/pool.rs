@@ -13,8 +13,9 @@
 //! more. Any worker can make any batch of a dataset with indices. A shard belongs to worker `turn % n_workers`, which
 //! makes its batches one after another.
 //!
-//! With a `prefetch_budget`, workers reserve memory in the order of positions. So the batch that the program waits for has
-//! memory, or is the next to get some, and waiting always ends.
+//! With a `prefetch_budget`, workers reserve memory in the order of positions, one at a time. So the batch that the program
+//! waits for has memory, or is the next to get some. If later batches have memory nevertheless, because the batch was dropped
+//! to be made again, they are dropped too. So waiting always ends.
 //!
 //! Page-locked memory can run out in the middle of a batch. Then its worker waits until the program drops a batch. If the
 //! program itself waits for the first entry, that entry gets memory from the others: finished batches are dropped, the last
@@ -30,12 +31,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use pagelock_memory::{Reservation, net_allocated_by_thread};
+use pagelock_memory::{Budget, Reservation, net_allocated_by_thread};
 use pagelock_tensor::profiler::{self, Category};
 
 use super::maker::{Maker, Readers, Recipe, SampleProgress};
 use super::order::{Position, Positions};
-use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool};
+use super::pinned::{PATIENCE, PinnedAllocator, PinnedPool, SLICE, could_fit};
 use super::report::Outcome;
 use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
@@ -76,7 +77,8 @@ struct State {
     failure: Option<Error>,
     is_over: bool,
     n_running: usize,
-    n_started: usize,     // threads that have run `worker_init`; no batch is made before `n_workers` have
+    n_started: usize, // threads that have run `worker_init`; no batch is made before `n_workers` have
+    n_jobs: usize,    // those of replaced threads count, too
     workers: Vec<AtWork>, // by worker
     spare: Vec<AnyBatch>, // empty, to be reused
     wait_for_program: Duration,
@@ -111,7 +113,7 @@ struct Job {
     position: Position,
     readers: Arc<Readers>,
     batch: AnyBatch,
-    reserved: Result<Option<Reservation>, pagelock_memory::Error>,
+    reserved: Option<Result<Reservation>>, // with a `prefetch_budget`
 }
 
 /// A worker thread. One that takes too long is replaced by another of the same number.
@@ -152,7 +154,8 @@ impl WorkerPool {
             if let Some(error) = state.failure.take() {
                 return Some((Outcome::failed(error), None));
             }
-            if let Some((position, finished)) = state.pop_ready() {
+            let first = state.entries.pop_front_if(|first| matches!(first.state, EntryState::Ready(_)));
+            if let Some(Entry { position, state: EntryState::Ready(finished) }) = first {
                 shared.wake_after_pop(&state, finished.reserved);
                 if matches!(finished.outcome.result, Ok(false)) {
                     state.spare.push(finished.batch);
@@ -164,15 +167,12 @@ impl WorkerPool {
             if state.entries.is_empty() && state.positions.peek().is_none() {
                 return None;
             }
-            let left = shared.recipe.settings.timeout.map(|timeout| timeout.saturating_sub(start.elapsed()));
-            if left == Some(Duration::ZERO) {
+            let left = shared.recipe.settings.timeout.unwrap_or(Duration::MAX).saturating_sub(start.elapsed());
+            if left.is_zero() {
                 return Some(self.give_up(state, number, start.elapsed()));
             }
             state.program_waits = Some(start);
-            state = match left {
-                Some(left) => shared.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
-                None => shared.ready.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+            state = shared.ready.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
             state.program_waits = None;
         };
         outcome.report.wait_for_program += mem::take(&mut state.wait_for_program);
@@ -205,6 +205,7 @@ impl WorkerPool {
                 None => drop(state.positions.next()), // no worker had started it
             }
             state.is_starving = false;
+            self.shared.work.notify_all();
         }
         // Under the same lock as the removal, so that no worker can take another entry in between.
         let replaced = self.replace_stuck(&mut state);
@@ -247,16 +248,6 @@ impl Drop for WorkerPool {
 }
 
 impl State {
-    fn pop_ready(&mut self) -> Option<(Position, Finished)> {
-        if !matches!(self.entries.front()?.state, EntryState::Ready(_)) {
-            return None;
-        }
-        let Some(Entry { position, state: EntryState::Ready(finished) }) = self.entries.pop_front() else {
-            return None;
-        };
-        Some((position, finished))
-    }
-
     /// The index of an entry that `may_make` allows a worker to make: the first that is pending, else a new one.
     fn pick(&mut self, window: usize, in_order: bool, may_make: impl Fn(Position) -> bool) -> Option<usize> {
         let mut index = if self.n_pending > 0 { 0 } else { self.entries.len() };
@@ -279,6 +270,10 @@ impl State {
         }
     }
 
+    fn first_is_pending(&self) -> bool {
+        matches!(self.entries.front(), Some(Entry { state: EntryState::Pending, .. }))
+    }
+
     fn in_memory(&self) -> usize {
         self.entries.len() - self.n_pending
     }
@@ -297,13 +292,16 @@ impl State {
         Some(mem::replace(&mut last.state, EntryState::Pending))
     }
 
-    fn is_at_work(&self, worker: &Worker) -> bool {
-        Arc::ptr_eq(&self.workers[worker.number].progress, &worker.progress)
+    /// Notes that a thread holds no memory of its job any more.
+    fn end_job(&mut self, worker: &Worker) {
+        self.n_jobs -= 1;
+        if self.is_at_work(worker) {
+            self.workers[worker.number].has_job = false;
+        }
     }
 
-    /// How many workers have a job.
-    fn n_jobs(&self) -> usize {
-        self.workers.iter().filter(|worker| worker.has_job).count()
+    fn is_at_work(&self, worker: &Worker) -> bool {
+        Arc::ptr_eq(&self.workers[worker.number].progress, &worker.progress)
     }
 }
 
@@ -350,18 +348,20 @@ impl Shared {
         let mut maker = Maker::new(Some(worker), pinned, self.recipe.settings.skips);
         while let Some(Job { position, readers, mut batch, reserved }) = self.take(worker) {
             let before = net_allocated_by_thread();
-            let (reserved, refusal) = match reserved {
+            let (reserved, refusal) = match reserved.transpose() {
                 Ok(reserved) => (reserved, None),
-                Err(refused) => (None, Some(Error::Memory(refused))),
+                Err(refusal) => (None, Some(refusal)),
             };
             let making = profiler::span("DataLoader worker", Category::Loading);
             let result = self.recipe.make(&readers, position, refusal, &mut maker, &mut batch);
             drop(making);
             let batch_bytes = (net_allocated_by_thread() - before).max(1) as u64;
             let finished = Finished { batch, outcome: maker.outcome(result), reserved };
-            let unwanted = self.finish(worker, position, finished, batch_bytes);
-            drop_quietly((unwanted, readers)); // without the lock
-            self.end_job(worker);
+            drop_quietly(readers);
+            if let Some(unwanted) = self.finish(worker, position, finished, batch_bytes) {
+                drop_quietly(unwanted); // without the lock
+                lock(&self.state).end_job(worker);
+            }
         }
         Ok(())
     }
@@ -377,50 +377,39 @@ impl Shared {
 
     /// Waits for the next batch to make, and for the memory for it; `None` if the worker is to end.
     fn take(&self, worker: &Worker) -> Option<Job> {
-        let mut state = lock(&self.state);
+        let (mut state, mut reserved, mut n_yields) = (lock(&self.state), None, 0);
         loop {
             if state.is_over || !state.is_at_work(worker) {
                 return None;
             }
             let Some(index) = self.pick(&mut state, worker.number) else {
-                let start = Instant::now();
-                let is_full = state.positions.peek().is_some();
-                state = self.wait_for_work(state);
+                reserved = None;
+                if state.is_reserving && n_yields < 8 {
+                    drop(state);
+                    thread::yield_now(); // most reservations take less time than falling asleep
+                    (state, n_yields) = (lock(&self.state), n_yields + 1);
+                    continue;
+                }
+                let (start, is_full) = (Instant::now(), state.positions.peek().is_some());
+                state.n_idle += 1;
+                state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                state.n_idle -= 1;
                 if is_full {
                     state.wait_for_program += start.elapsed();
                 }
                 continue;
             };
+            if let (Some(budget), None) = (&self.recipe.settings.budget, &reserved) {
+                (state, reserved) = self.reserve(budget, state, worker);
+                continue; // meanwhile the epoch may have been left, or the program may have given up on the batch
+            }
             let position = state.entries[index].position;
             state.entries[index].state = EntryState::Making { worker: worker.number };
             state.n_pending -= 1;
-            state.workers[worker.number].has_job = true;
+            (state.n_jobs, state.workers[worker.number].has_job) = (state.n_jobs + 1, true);
             let (readers, batch) = (state.readers.clone(), state.spare.pop().unwrap_or_default());
-            if let Some(reserved) = self.reserve(state, worker) {
-                return Some(Job { position, readers, batch, reserved });
-            }
-            drop_quietly((readers, batch)); // the batch is no longer needed
-            self.end_job(worker);
-            state = lock(&self.state);
+            return Some(Job { position, readers, batch, reserved });
         }
-    }
-
-    /// Notes that a worker has no job any more, and holds no memory of one.
-    fn end_job(&self, worker: &Worker) {
-        let mut state = lock(&self.state);
-        if state.is_at_work(worker) {
-            state.workers[worker.number].has_job = false; // a replaced worker does not count
-        }
-        if state.is_reserving {
-            self.work.notify_all(); // a worker may wait for this memory
-        }
-    }
-
-    fn wait_for_work<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        state.n_idle += 1;
-        state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
-        state.n_idle -= 1;
-        state
     }
 
     fn pick(&self, state: &mut State, worker: usize) -> Option<usize> {
@@ -441,24 +430,34 @@ impl Shared {
         self.n_workers.saturating_mul(self.recipe.settings.prefetch_factor()).max(1)
     }
 
-    /// Reserves memory for a batch like those before; `None` if the batch is no longer needed. While a worker waits
-    /// here, no worker starts a later batch.
-    fn reserve(
-        &self,
-        mut state: MutexGuard<'_, State>,
+    /// Reserves memory for a batch like those before. Meanwhile no worker starts a batch. The budget wakes the worker when
+    /// memory is released, whoever had it.
+    fn reserve<'a>(
+        &'a self,
+        budget: &Budget,
+        mut state: MutexGuard<'a, State>,
         worker: &Worker,
-    ) -> Option<Result<Option<Reservation>, pagelock_memory::Error>> {
-        let Some(budget) = &self.recipe.settings.budget else { return Some(Ok(None)) };
+    ) -> (MutexGuard<'a, State>, Option<Result<Reservation>>) {
         let start = Instant::now();
         state.is_reserving = true;
         let reserved = loop {
-            match budget.reserve(state.batch_bytes) {
-                Ok(reserved) => break Some(Ok(Some(reserved))),
-                _ if state.index_of(worker).is_none() => break None,
-                // The program will take the batches ahead of this one, and other workers will drop the batches of an
-                // epoch that was left early. Both free memory.
-                Err(_) if state.in_memory() > 1 || state.n_jobs() > 1 => state = self.wait_for_work(state),
-                Err(refused) => break Some(Err(refused)),
+            // The program takes the batches ahead, and workers drop those of an epoch that was left early.
+            let (is_held, len_bytes) = (state.in_memory() > 0 || state.n_jobs > 0, state.batch_bytes);
+            drop(state); // the budget's pools run the program's code
+            let reserved = Error::catch(Some(worker.number), None, None, || {
+                Ok(if is_held { budget.reserve_timeout(len_bytes, SLICE) } else { budget.reserve(len_bytes) }?)
+            });
+            state = lock(&self.state);
+            let waits = matches!(&reserved, Err(Error::Memory(refusal)) if is_held && could_fit(refusal));
+            if !waits || state.is_over || !state.is_at_work(worker) {
+                break reserved;
+            }
+            if state.first_is_pending()
+                && let Some(later) = state.unready_last()
+            {
+                drop(state);
+                drop_quietly(later); // without the lock
+                state = lock(&self.state);
             }
         };
         state.is_reserving = false;
@@ -466,27 +465,25 @@ impl Shared {
         if state.n_idle > 0 {
             self.work.notify_all();
         }
-        reserved
+        (state, Some(reserved))
     }
 
     /// Puts a finished batch into its entry; returns the batch if it is no longer needed.
     fn finish(&self, worker: &Worker, position: Position, finished: Finished, batch_bytes: u64) -> Option<Finished> {
         worker.progress.begin(None);
         let mut state = lock(&self.state);
-        let is_first = state.batch_bytes == 0;
+        if state.batch_bytes == 0 {
+            self.work.notify_all(); // workers waited for the size of the first batch
+        }
         state.batch_bytes = state.batch_bytes.max(batch_bytes);
-        let Some(index) = state.index_of(worker) else {
-            self.work.notify_all(); // its memory is freed soon
-            return Some(finished);
-        };
+        let Some(index) = state.index_of(worker) else { return Some(finished) };
         if matches!(finished.outcome.result, Ok(false)) {
             state.positions.end_shard(position.turn);
         }
         state.entries[index].state = EntryState::Ready(finished);
-        state.workers[worker.number].has_job = false;
-        let ended_starving = index == 0 && mem::take(&mut state.is_starving);
-        if is_first || ended_starving {
-            self.work.notify_all(); // workers waited for the size of the first batch, or for this entry
+        state.end_job(worker);
+        if index == 0 && mem::take(&mut state.is_starving) {
+            self.work.notify_all(); // workers waited for this entry
         }
         if index == 0 && state.program_waits.is_some() {
             self.ready.notify_one();
@@ -497,12 +494,12 @@ impl Shared {
     /// Wakes workers after an entry was removed, but not each time: waking a worker takes as long as making a small
     /// batch.
     fn wake_after_pop(&self, state: &State, reserved: Option<Reservation>) {
-        drop(reserved); // a worker may need its memory
+        drop(reserved); // a worker may wait for its memory
         let is_half_empty = state.entries.len() <= self.window() / 2 || state.n_pending > 0;
-        let is_for_one = !state.is_reserving && self.recipe.order.share().is_none();
         match state.n_idle {
             0 => {}
-            _ if !is_for_one => self.work.notify_all(),
+            _ if state.is_reserving => {} // until it has the memory
+            _ if self.recipe.order.share().is_some() => self.work.notify_all(),
             _ if is_half_empty => self.work.notify_one(),
             _ => {}
         }
@@ -517,11 +514,12 @@ impl Shared {
         }
         let Some(since) = state.program_waits else { return true }; // the program will drop a batch
         if index > 0 {
-            if state.is_starving {
+            let gives_up = state.is_starving || state.is_reserving && state.first_is_pending();
+            if gives_up {
                 state.entries[index].state = EntryState::Pending;
                 state.n_pending += 1;
             }
-            return !state.is_starving;
+            return !gives_up;
         }
         if let Some(later) = state.unready_last() {
             drop(state);
