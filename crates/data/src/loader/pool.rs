@@ -521,12 +521,12 @@ impl Shared {
             }
             return !gives_up;
         }
+        state.is_starving = true; // or others would take what is freed
         if let Some(later) = state.unready_last() {
             drop(state);
             drop_quietly(later); // without the lock
             return true;
         }
-        state.is_starving = true;
         let is_alone = !state.entries.iter().skip(1).any(|entry| matches!(entry.state, EntryState::Making { .. }));
         !is_alone || self.recipe.settings.timeout.is_some() || since.elapsed() < PATIENCE
     }
