@@ -167,7 +167,7 @@ impl Core {
 
     /// The workers of an epoch; `None` if the program makes its batches itself.
     pub(super) fn workers(&self) -> Result<Option<WorkerPool>> {
-        let (idle, n_workers) = (lock(&self.idle).take(), self.n_workers());
+        let (n_workers, idle) = (self.n_workers(), lock(&self.idle).take());
         match idle {
             None if n_workers > 0 => WorkerPool::new(self.recipe.clone(), n_workers, self.pinned_pool()).map(Some),
             idle => Ok(idle),
@@ -178,7 +178,7 @@ impl Core {
     pub(super) fn keep_workers(&self, pool: WorkerPool) {
         if self.recipe.settings.persistent {
             pool.stop();
-            *lock(&self.idle) = Some(pool);
+            let _earlier = lock(&self.idle).replace(pool); // dropped without the lock
         }
     }
 
