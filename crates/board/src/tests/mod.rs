@@ -1,5 +1,5 @@
-//! Tests that read files as TensorBoard does: compared with PyTorch's files (`golden.rs`), cut off, continued, and
-//! after failed writes.
+//! Tests that read event files as TensorBoard does: complete ones, which are compared with PyTorch's (`golden.rs`),
+//! truncated ones, continued ones, and those after failed writes.
 
 mod calls;
 #[cfg(feature = "figures")]
