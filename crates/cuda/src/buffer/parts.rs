@@ -98,7 +98,7 @@ impl DeviceView<'_, u8> {
     }
 }
 
-/// Whether both lengths are those of whole parts, and the second part is the next after the first.
+/// Whether both lengths are those of whole parts of one buffer, and the second part follows the first.
 fn are_neighbors(this: (&Allocation, usize), next: (&Allocation, usize)) -> bool {
     match (whole_part(this), whole_part(next)) {
         (Some((whole, this)), Some((other, next))) => Arc::ptr_eq(whole, other) && this.index + 1 == next.index,
@@ -118,8 +118,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// more. The memory is freed with the last part.
     ///
     /// # Errors
-    /// [`Error::Range`] if a range ends behind the buffer or does not come after the range before it,
-    /// [`Error::Shared`] if a graph shares the buffer.
+    /// [`Error::Range`] if a range ends beyond the buffer, or begins after its own end or before the end of the range
+    /// before it; [`Error::Shared`] if a graph shares the buffer.
     ///
     /// # Examples
     /// ```
@@ -133,7 +133,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     pub fn split(mut self, ranges: impl IntoIterator<Item = Range<usize>>) -> Result<Vec<DeviceBuffer<T>>> {
         let ranges: Vec<_> = ranges.into_iter().collect(); // runs user code, so before the lock is taken
         let home = self.uses().home().clone();
-        let mut capture = home.capture(); // locked, so it does not end meanwhile
+        let mut capture = home.capture(); // locked, so that the capture cannot end meanwhile
         match capture.as_mut().filter(|capture| capture.writes(self.allocation()).is_some()) {
             Some(capture) if Arc::strong_count(self.allocation()) == 1 => {
                 let parts = self.cut(ranges)?;
@@ -179,10 +179,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(Parts { whole: self.into_whole()?, ranges, taken, elements: PhantomData })
     }
 
-    /// The allocation of this buffer, for parts alone to use.
+    /// The allocation of this buffer, which is used only through its parts from now on.
     fn into_whole(mut self) -> Result<Arc<Allocation>> {
         let home = self.uses().home().clone();
-        let capture = home.capture(); // locked, so it does not end meanwhile
+        let capture = home.capture(); // locked, so that the capture cannot end meanwhile
         if capture.as_ref().is_some_and(|capture| capture.writes(self.allocation()).is_some()) || !self.is_exclusive() {
             return Err(Error::Shared);
         }
@@ -208,8 +208,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(())
     }
 
-    /// Whether this buffer and `next` are neighboring parts of one buffer. Then one copy can move both, including the
-    /// gap between them, which belongs to no buffer.
+    /// Whether `next` is the part that follows this one in the buffer of both. Then one copy can move both, including
+    /// the gap between them, which belongs to no buffer.
     pub fn is_followed_by(&self, next: &DeviceBuffer<T>) -> bool {
         match (&self.storage, &next.storage) {
             (Storage::Part(this), Storage::Part(next)) => {

@@ -11,8 +11,8 @@ use crate::{
     stream::Stream,
 };
 
-/// The alignment in bytes of each slice in its buffer, if the size of an element is a power of two, and of each
-/// device run in its piece.
+/// The alignment in bytes of each slice in its buffer, if the size of an element is a power of two. Each device run in
+/// a staging buffer has it too (`staging/plan.rs` says what device runs are).
 pub(super) const ALIGN: usize = 256;
 
 /// Many slices in one device buffer, one after the other, returned by [`Stream::upload_packed`].

@@ -1,5 +1,6 @@
-//! Driver calls fail, each in turn, under random programs. No memory of another owner is touched, every wrong result is
-//! reported, and nothing leaks but memory that the device may still use.
+//! Driver calls fail: in random programs one call, or all calls from one on; in a fixed program each call in turn. No
+//! memory of another owner is touched, every wrong result is reported, and nothing leaks but memory that the device may
+//! still use.
 
 use pagelock_cuda::{
     Error, Pinned, Uninit,
@@ -17,7 +18,7 @@ fn effects() -> impl Strategy<Value = Effect> {
     prop_oneof![Just(Effect::None), Just(Effect::Done)]
 }
 
-/// Calls that queue work or query it. In CUDA they may report an error of earlier work and yet do their own.
+/// Calls that queue work or query it. In CUDA, they may report an error of earlier work although they did their own.
 const ASYNCHRONOUS: &[Call] = &[
     Call::CopyToDevice,
     Call::CopyToHost,
@@ -43,7 +44,7 @@ fn run_with(steps: &[Step], seed: u64, fault: Fault) {
     world.check_held();
     assert_eq!(machine.violations(), [""; 0]);
     drop(world);
-    assert_eq!(device.leaked().count, 0, "one failure of such a call can always be made good by waiting");
+    assert_eq!(device.leaked().count, 0, "after one failed call, nothing may leak: waiting is enough");
     drop(device);
     assert_eq!(not_given_back(&machine), (0, 0), "something was not given back");
 }
@@ -81,7 +82,7 @@ proptest! {
         let mut world = World::new(&device).unwrap().with_faults();
         machine.fail(Fault::at(skip).status(Status::ILLEGAL_ADDRESS).lasting());
         world.run(&steps, |_| {});
-        machine.run_all(); // what was queued before the device was lost may still be done
+        machine.run_all(); // what was queued before the device was lost may still run
         world.check_held();
         prop_assert_eq!(machine.violations(), [""; 0]);
         drop(world);
