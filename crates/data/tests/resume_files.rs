@@ -41,7 +41,7 @@ fn assert_told_apart<D: Dataset<Sample: Stack>>(open: impl Fn(&Path) -> D, conte
     }
 }
 
-/// Copies of `content`, each with another byte at one of these places.
+/// Copies of `content`, each with one bit changed at one of these places.
 fn changed(content: &[u8], places: &[usize]) -> Vec<Vec<u8>> {
     let change = |&at: &usize| {
         let mut other = content.to_vec();

@@ -1,4 +1,5 @@
-//! [`LoaderReport`]: how long each part of making batches took, and what to change; [`Loader::tune`] applies that.
+//! [`LoaderReport`]: how long each part of making batches took, and what to change. [`Loader::tune`] chooses the number
+//! of workers and the prefetch factor from it.
 
 use std::fmt;
 use std::num::NonZero;
@@ -48,17 +49,17 @@ pub struct LoaderReport {
     pub collate: Duration,
     /// In functions given to `map`.
     pub map: Duration,
-    /// Copying tensors that were not collated there into page-locked memory.
+    /// Copying tensors into page-locked memory, if they were not collated in it.
     pub pin: Duration,
     /// Handing batches to a device ([`DataLoader::to`](crate::DataLoader::to)): the program's own time.
     pub transfer: Duration,
-    /// Workers were idle: the window was full of batches that the program had not taken yet.
+    /// How long workers were idle, because the program had not taken the batches that they may make ahead.
     pub wait_for_program: Duration,
-    /// Workers waited for a budget: that of batches ahead of the program, or that of page-locked memory.
+    /// How long workers waited for a budget: that of batches ahead of the program, or that of page-locked memory.
     pub wait_for_budget: Duration,
-    /// The program waited for its next batch.
+    /// How long the program waited for its next batch.
     pub program_waited: Duration,
-    /// The program used its last batch.
+    /// How long the program worked between two batches.
     pub program_worked: Duration,
 }
 
@@ -86,7 +87,7 @@ impl fmt::Display for Skipped {
 }
 
 pub(super) struct Outcome {
-    pub(super) result: Result<bool>, // false: its shard has no more
+    pub(super) result: Result<bool>, // false: the shard has no more batches
     pub(super) report: LoaderReport, // of this batch alone
     pub(super) skipped: Vec<Skipped>,
 }
@@ -182,7 +183,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// # use pagelock_data::{DataLoader, TensorDataset};
     /// # use pagelock_tensor::Tensor;
     /// let loader = DataLoader::new(TensorDataset::new(Tensor::zeros([1_000, 4])?)?).batch_size(10);
-    /// loader.iter().take(20).for_each(drop); // a part of an epoch, as the program uses it
+    /// loader.iter().take(20).for_each(drop); // part of an epoch, to measure it
     /// let loader = loader.tune();
     /// assert_eq!(loader.state().batch, 20);
     /// # Ok::<(), pagelock_data::Error>(())
@@ -229,7 +230,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Ten batches: how long making one took, and what the program then did with it.
+    /// The report of ten batches: `making` is the time to make one, `working` the time that the program used it.
     fn report(making: Duration, working: Duration) -> LoaderReport {
         LoaderReport { batches: 10, fetch: 10 * making, program_worked: 10 * working, ..LoaderReport::default() }
     }

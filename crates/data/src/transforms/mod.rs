@@ -1,20 +1,20 @@
-//! Transforms of images, as PyTorch's guides use them: for [`Dataset::transform`](crate::Dataset::transform).
+//! Transforms of images for [`Dataset::transform`](crate::Dataset::transform), as PyTorch's guides use them.
 //!
 //! A transform is a value; a tuple of transforms applies them from first to last, as PyTorch's `Compose` does. Random
 //! transforms draw from the generator that they are given, so the result is a function of seed, epoch and index: the
 //! same for any number of workers and after a restart. Names, settings and defaults are those of
-//! `torchvision.transforms.v2`. A transform that also has settings without a default has a `new` for those:
+//! `torchvision.transforms.v2`. If only some settings of a transform have defaults, its `new` takes the others:
 //! `RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }`. The random numbers are not PyTorch's.
 //!
 //! Pictures are `[channels, height, width]`, of bytes or floats from 0 to 1; crops, flips and padding take any kind
-//! of elements. [`functional`] has the same transforms without randomness. Bytes are rounded as torchvision rounds
-//! them, and differ from its bytes by at most 1.
+//! of elements. [`functional`] has the same transforms without randomness. Results in bytes are rounded as in
+//! torchvision, and differ from its results by at most 1.
 //!
-//! [`MixUp`] and [`CutMix`] are for batches: for [`Loader::transform`](crate::Loader::transform).
+//! [`MixUp`] and [`CutMix`] transform batches: give them to [`Loader::transform`](crate::Loader::transform).
 
-// Reading order: this file, `image.rs` (what a picture is), `functional.rs` (the list of functions); then by theme `crop.rs`, `resize.rs`,
-// `geometry.rs`, `color.rs`, `filters.rs`; `random.rs` (colors at random), `augment.rs`, `policies.rs`,
-// `choice.rs`, `mix.rs`.
+// Reading order: this file, `image.rs` (what a picture is), `functional.rs` (the list of functions); then by theme
+// `crop.rs`, `resize.rs`, `geometry.rs`, `color.rs`, `filters.rs`; `random.rs` (random changes of colors),
+// `augment.rs`, `policies.rs`, `choice.rs`, `mix.rs`.
 
 mod augment;
 mod choice;
@@ -90,7 +90,7 @@ macro_rules! chain {
         impl<X, $first: Transform<X> $(, $next: Transform<$before::Out>)*> Transform<X> for ($first, $($next,)*) {
             type Out = $last::Out;
 
-            #[allow(non_snake_case)] // each transform is called as its type
+            #[allow(non_snake_case)] // the variable of each transform has the name of its type
             fn apply(&self, x: X, random: &Generator) -> Result<$last::Out> {
                 let ($first, $($next,)*) = self;
                 let x = $first.apply(x, random)?;
@@ -112,8 +112,8 @@ chain! {
     A, B: A, C: B, D: C, E: D, F: E, G: F, H: G => H;
 }
 
-/// An image of bytes, `[height, width]` or `[height, width, channels]`, as `f32` from 0 to 1,
-/// `[channels, height, width]`. For images whose channels come first already, there is [`ToFloat`].
+/// Converts an image of bytes, `[height, width]` or `[height, width, channels]`, to `f32` from 0 to 1,
+/// `[channels, height, width]`. If the channels of images come first already, use [`ToFloat`].
 ///
 /// # Examples
 /// ```
@@ -156,7 +156,7 @@ impl Transform<Tensor<Int>> for ToTensor {
     }
 }
 
-/// Bytes as `f32` from 0 to 1, of any shape: for images whose channels come first, such as those of
+/// Converts bytes of any shape to `f32` from 0 to 1: for images whose channels come first, such as those of
 /// [`Cifar`](crate::Cifar).
 ///
 /// # Examples
@@ -165,7 +165,7 @@ impl Transform<Tensor<Int>> for ToTensor {
 /// use pagelock_tensor::{DType, Generator, Tensor};
 ///
 /// let train = (
-///     RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }, // of bytes, which is less to move
+///     RandomCrop { padding: 4, ..RandomCrop::new([32, 32]) }, // crops bytes: a quarter of the size of `f32`
 ///     RandomHorizontalFlip { p: 0.5 },
 ///     ToFloat,
 ///     Normalize { mean: [0.4914, 0.4822, 0.4465], std: [0.2470, 0.2435, 0.2616] },
@@ -268,7 +268,7 @@ fn between(random: &Generator, low: f64, high: f64) -> f64 {
     low + random.next_f64() * (high - low)
 }
 
-/// An error unless all ratios of width and height in the range are above 0 and finite.
+/// Returns an error unless all ratios in the range, which are those of width to height, are above 0 and finite.
 fn check_ratio(op: &'static str, ratio: &RangeInclusive<f64>) -> Result<()> {
     let (least, most) = (*ratio.start(), *ratio.end());
     if 0.0 < least && least <= most && most.is_finite() {
@@ -278,7 +278,7 @@ fn check_ratio(op: &'static str, ratio: &RangeInclusive<f64>) -> Result<()> {
     Err(TensorError::Argument(text).into())
 }
 
-/// A random number below `n`, which is not zero.
+/// A random whole number below `n`. `n` must be at least 1.
 fn below(random: &Generator, n: usize) -> usize {
     ((random.next_f64() * n as f64) as usize).min(n - 1)
 }
@@ -306,7 +306,7 @@ mod unit_tests {
         for seed in 0..200 {
             let part = crop.apply(numbered(), &Generator::new(seed)).unwrap();
             assert_eq!(part.dims(), [2, 3, 4]);
-            // The pixel in the middle is never of the border.
+            // This pixel of a crop is never in the border.
             let middle = part.to_vec::<f32>().unwrap()[5];
             firsts.push(middle);
         }

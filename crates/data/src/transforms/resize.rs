@@ -1,8 +1,8 @@
 //! Resizes pictures.
 //!
-//! A picture is resized in two passes, along rows and then along columns. [`Taps`] has the old pixels and the weights
-//! of which a new pixel consists, which are those of `torch.nn.functional.interpolate`, with and without its
-//! `antialias`. Bytes are rounded after each pass, as in PyTorch.
+//! A picture is resized in two passes, along rows and then along columns. [`Taps`] lists, for each new pixel, the old
+//! pixels that contribute to it and their weights. The weights are those of `torch.nn.functional.interpolate`, with and
+//! without its `antialias`. Bytes are rounded after each pass, as in PyTorch.
 
 use std::ops::RangeInclusive;
 
@@ -17,15 +17,16 @@ use crate::{Error, Result};
 
 for_pictures! { Resize RandomResizedCrop }
 
-/// The old pixels from which a new pixel is interpolated.
+/// The old pixels from which a new pixel is interpolated. If a picture shrinks and is smoothed, `Bilinear` and
+/// `Bicubic` use more of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interpolation {
     /// The nearest one.
     Nearest,
-    /// The nearest two in each direction.
+    /// The nearest two along each dimension.
     #[default]
     Bilinear,
-    /// The nearest four in each direction. Only for resizing.
+    /// The nearest four along each dimension. Only resizing supports it.
     Bicubic,
 }
 
@@ -34,7 +35,7 @@ pub enum Interpolation {
 pub enum Size {
     /// Height and width.
     Exact([usize; 2]),
-    /// The shorter side; the other one keeps its proportion.
+    /// The length of the shorter side; the ratio of height and width stays.
     Shorter(usize),
 }
 
@@ -139,7 +140,7 @@ pub(super) fn resized_crop(
     with_pixels!("resize", image, made.shape(), values => resampled(&values, planes, window, &down, &right))
 }
 
-/// For each new pixel of a row, the first of its old pixels, and their weights.
+/// For each new pixel along one dimension, the index of the first of its old pixels, and the weights of all of them.
 struct Taps {
     starts: Vec<usize>,
     weights: Vec<f32>,
@@ -171,8 +172,8 @@ impl Taps {
     }
 }
 
-/// Appends the weights of all pixels under a filter as wide as `scale`, or as wide as 1 for pictures that grow.
-/// Returns the first of these pixels.
+/// Appends the weights of all pixels under the filter, which is stretched by `scale` if the picture shrinks. Returns
+/// the index of the first of these pixels.
 fn smoothed(at: usize, scale: f64, from: usize, is_cubic: bool, weights: &mut Vec<f32>) -> usize {
     let wide = scale.max(1.0);
     let support = if is_cubic { 2.0 * wide } else { wide };
@@ -207,7 +208,8 @@ fn interpolated(at: usize, scale: f64, from: usize, is_cubic: bool, weights: &mu
     first as usize
 }
 
-/// R. Keys, "Cubic convolution interpolation for digital image processing", 1981, <https://doi.org/10.1109/TASSP.1981.1163711>.
+/// The weight of a pixel at the distance `x`, with the parameter `a`: R. Keys, "Cubic convolution interpolation for
+/// digital image processing", 1981, <https://doi.org/10.1109/TASSP.1981.1163711>.
 fn cubic(x: f64, a: f64) -> f64 {
     match x.abs() {
         x if x < 1.0 => ((a + 2.0) * x - (a + 3.0)) * x * x + 1.0,
@@ -237,7 +239,7 @@ fn resampled<P: Pixel>(values: &[P], planes: Planes, window: Window, down: &Taps
     out
 }
 
-/// `out`: up to `ROWS` rows of `width` pixels, made of the columns of `block`.
+/// `out`: up to `ROWS` rows of `width` pixels. `block` has the old pixels of these rows, column by column.
 fn along_rows<P: Pixel>(block: &[[f32; ROWS]], taps: &Taps, out: &mut [P], width: usize) {
     for at in 0..width {
         let (start, weights) = taps.of(at);
@@ -277,9 +279,9 @@ fn along_columns<P: Pixel>(rows: &[P], taps: &Taps, out: &mut [P], width: usize)
 pub struct RandomResizedCrop {
     /// Height and width of the result.
     pub size: [usize; 2],
-    /// The range of the part's share of the image's area.
+    /// The range from which the share of the image's area that the part covers is drawn.
     pub scale: RangeInclusive<f64>,
-    /// The range of the part's width divided by its height.
+    /// The range from which the part's ratio of width to height is drawn.
     pub ratio: RangeInclusive<f64>,
     /// How pixels are interpolated.
     pub interpolation: Interpolation,
@@ -310,7 +312,7 @@ impl RandomResizedCrop {
         if let Some(window) = window {
             return window;
         }
-        // None fits: take the middle, with the nearest proportions that are allowed.
+        // No window fits: take the largest one in the middle that has the allowed ratio nearest to that of the image.
         let ratio = (all_width as f64 / all_height.max(1) as f64).max(*self.ratio.start()).min(*self.ratio.end());
         let width = ((all_height as f64 * ratio).round_ties_even() as usize).min(all_width);
         let height = ((all_width as f64 / ratio).round_ties_even() as usize).min(all_height);
