@@ -1,5 +1,5 @@
-//! Decompositions with several results. Each is one operation whose output packs all results, and the results are views
-//! of it. So one derivative gets the gradients of all results.
+//! Decompositions with several results. Each is one operation, whose output is one tensor that contains all results.
+//! The results are views of this tensor, so one derivative gets the gradients of all of them.
 
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{Error, Result, Tensor, no_autocast};
@@ -34,7 +34,7 @@ macro_rules! decomposition {
 /// smaller of n and m. There is a gradient only for n ≥ m.
 ///
 /// # Errors
-/// [`Error::Argument`] for fewer than two dimensions or half precision; as [`solve`](super::solve).
+/// [`Error::Argument`] for fewer than two dimensions or half precision; for tensors on a device also as [`Tensor::to`].
 pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
     let sizes = check("linalg::qr", x)?;
     let out = Qr(sizes).apply(&[x])?;
@@ -73,8 +73,8 @@ fn qr_gradient(MatrixSize { n, m, .. }: MatrixSize, out: &Tensor, grad: &Tensor)
 /// and v are finite only if the singular values differ and are not 0.
 ///
 /// # Errors
-/// [`Error::Argument`] for fewer than two dimensions, half precision, or elements that are not finite; as
-/// [`solve`](super::solve).
+/// [`Error::Argument`] for fewer than two dimensions, half precision, or elements that are not finite; for tensors on a
+/// device also as [`Tensor::to`].
 pub fn svd(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
     let sizes = check("linalg::svd", x)?;
     let [u, s, v] = sizes.split_svd(&Svd(sizes).apply(&[x])?)?;
@@ -137,8 +137,8 @@ pub fn svdvals(x: &Tensor) -> Result<Tensor> {
 /// differ.
 ///
 /// # Errors
-/// [`Error::Argument`] for matrices that are not square, half precision, or elements that are not finite; as
-/// [`solve`](super::solve).
+/// [`Error::Argument`] for matrices that are not square, half precision, or elements that are not finite; for tensors
+/// on a device also as [`Tensor::to`].
 pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
     let n = check_square("linalg::eigh", x)?;
     let [values, vectors] = into_two(Eigh(n).apply(&[x])?.split_sizes(&[1, n], -2)?);
@@ -168,7 +168,7 @@ pub fn eigvalsh(x: &Tensor) -> Result<Tensor> {
 }
 
 /// The pseudo-inverse: `[…, n, m]` gives `[…, m, n]`. Singular values of at most `rtol` times the largest one count as
-/// 0. PyTorch's default `rtol` is the larger of n and m times the machine epsilon.
+/// 0. PyTorch's default `rtol` is max(n, m) times the machine epsilon.
 ///
 /// # Errors
 /// As [`svd`].

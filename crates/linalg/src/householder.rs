@@ -1,7 +1,8 @@
-//! The QR decomposition by Householder reflections (Golub and Van Loan, *Matrix Computations*, 4th edition, section 5.2).
+//! The QR decomposition by Householder reflections (Golub and Van Loan, *Matrix Computations*, 4th edition, section
+//! 5.2).
 //!
-//! The QR decomposition of `nalgebra` squares elements without scaling them. Where a square underflows or overflows, its
-//! q · r differs from x.
+//! The QR decomposition of `nalgebra` squares elements without scaling them. Where a square underflows or overflows,
+//! its q · r differs from x.
 
 use nalgebra::{DVector, Dyn, Reflection, U1, Unit, VecStorage};
 
@@ -9,8 +10,8 @@ use crate::host::Matrix;
 
 type Reflector = Reflection<f64, Dyn, VecStorage<f64, Dyn, U1>>;
 
-/// Returns q with orthonormal columns, and the upper triangular r with a diagonal that is not negative, of x = q · r.
-/// x has n rows and m columns, q has k columns, and r has k rows, where k is the smaller of n and m.
+/// Returns q and r with x = q · r. The columns of q are orthonormal. r is upper triangular, and its diagonal is not
+/// negative. x has n rows and m columns, q has k columns, and r has k rows, where k is the smaller of n and m.
 pub(super) fn qr(mut x: Matrix) -> (Matrix, Matrix) {
     let (n, m) = x.shape();
     let k = n.min(m);
@@ -30,7 +31,8 @@ pub(super) fn qr(mut x: Matrix) -> (Matrix, Matrix) {
     (q, r)
 }
 
-/// Reflects the rows from i on, so that column i becomes 0 below the diagonal; `None` if the column is 0 already.
+/// Applies the reflection that clears column i below the diagonal to the rows from i on, and returns it. `None` if the
+/// column is 0 from the diagonal on. The elements below the diagonal keep their old values, which nothing reads.
 fn clear_below_diagonal(x: &mut Matrix, i: usize) -> Option<Reflector> {
     let (n, m) = x.shape();
     let mut axis: DVector<f64> = x.column(i).rows(i, n - i).into_owned();
