@@ -72,8 +72,7 @@ pub enum Error {
         len: ByteSize,
     },
 
-    /// An argument is invalid, such as a range that is no part of a buffer or a text that is no size. The text says
-    /// which.
+    /// An argument is invalid, such as a range outside its buffer, or a text that is not a size. The text says which.
     #[error("{0}")]
     Argument(String),
 }
@@ -103,7 +102,7 @@ impl Error {
 pub struct OverBudget {
     /// The requested bytes.
     pub asked: ByteSize,
-    /// The budget of the request.
+    /// The budget from which the bytes were requested.
     pub asked_of: String,
     /// The budget that refused: `asked_of` itself or one above it.
     pub budget: String,

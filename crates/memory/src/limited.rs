@@ -24,7 +24,7 @@ pub struct Limited<R> {
     resource: R,
     budget: Budget,
     overhead_bytes: u64,     // charged with each block
-    ceiling: Option<Budget>, // charged too
+    ceiling: Option<Budget>, // a second budget that is charged
 }
 
 impl<R: Resource> Limited<R> {
@@ -125,7 +125,7 @@ pub struct LimitedBlock<B> {
     _reservation: Option<Reservation>,
 }
 
-// SAFETY: everything is the inner block's, which this one owns.
+// SAFETY: every method forwards to the inner block, which this block owns.
 unsafe impl<B: Block> Block for LimitedBlock<B> {
     fn ptr(&self) -> NonNull<u8> {
         self.block.ptr()

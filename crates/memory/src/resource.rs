@@ -1,4 +1,4 @@
-//! The two traits of this crate: a [`Resource`] hands out [`Block`]s.
+//! The two central traits of this crate: a [`Resource`] hands out [`Block`]s.
 //!
 //! Sources make memory (`pageable.rs`, `page_locked.rs`, `mapped.rs`); layers wrap a resource and add one rule
 //! (`limited.rs`, `pooled/`, `counted.rs`). Users hold a [`HostBuffer`](crate::HostBuffer).
@@ -33,9 +33,9 @@ pub trait Resource: Send + Sync + 'static {
     /// Any error of this resource or of one below it.
     fn allocate(&self, len_bytes: usize) -> Result<Self::Block>;
 
-    /// Like [`allocate`](Self::allocate), for a block that a budget is charged for. A resource whose blocks may be freed
-    /// later than they are dropped takes the reservation, and releases it when the memory is free. Others leave it to
-    /// the caller, who releases it after the block.
+    /// Like [`allocate`](Self::allocate), for a block whose bytes are already charged to a budget. A resource that may
+    /// free memory later than its block is dropped takes the reservation, and releases it when the memory is free.
+    /// Others leave the reservation to the caller, who releases it after the block.
     ///
     /// # Errors
     /// As `allocate`.
@@ -96,7 +96,7 @@ pub unsafe trait Block: Send + Sync + 'static {
 pub enum MemoryKind {
     /// Ordinary memory: the system may move or swap its pages, and a GPU copies it through a staging buffer.
     Pageable,
-    /// Memory whose pages stay where they are, so that a device can read and write them directly.
+    /// Memory whose pages stay in RAM. If a GPU driver locked them, a device can read and write them directly.
     PageLocked,
     /// A file mapped into memory: read-only.
     Mapped,

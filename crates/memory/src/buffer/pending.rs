@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Abandoned;
 use crate::sync::{AtomicU8, Mutex, Ordering, lock};
 
-/// A device's access to host bytes, which will be done at some time.
+/// A device's access to host bytes, which ends at some time.
 ///
 /// The functions should not panic: a buffer that is dropped calls them, and leaks its block if one unwinds.
 ///
@@ -143,7 +143,7 @@ impl Pending {
         Some((take_keeper(&mut all)?, all))
     }
 
-    /// Forgets all accesses, for which other buffers wait.
+    /// Removes all accesses, because other buffers wait for them.
     pub(super) fn forget(&self) {
         let mut list = lock(&self.list);
         let _forgotten = std::mem::take(&mut *list);
