@@ -1,4 +1,5 @@
-//! The path of `pagelock_nn` in the crate that uses the derive: a dependency of its own, or `pagelock::nn`.
+//! The path of `pagelock_nn` in the crate that uses the derive: `pagelock::nn` if the crate depends on `pagelock`
+//! but not on `pagelock-nn`, and `pagelock_nn` otherwise.
 
 use syn::{Path, parse_quote};
 
@@ -16,8 +17,9 @@ fn only_through_pagelock(manifest: &str) -> bool {
     names(manifest, "pagelock", true) && !names(manifest, "pagelock-nn", false)
 }
 
-/// Whether a manifest depends on a package, or is that package's own. `with_dev`: also only for tests and examples.
-/// Reading lines is enough: a crate that renames the package uses `#[module(crate = ..)]`.
+/// Whether a manifest lists a package as a dependency, or is the manifest of `pagelock-nn` itself. `with_dev` includes
+/// the dependencies of tests, examples and build scripts. Reading lines is enough: a crate that renames the package
+/// uses `#[module(crate = ..)]`.
 fn names(manifest: &str, package: &str, with_dev: bool) -> bool {
     let mut is_dev = false;
     manifest.lines().map(str::trim).any(|line| {

@@ -2,7 +2,8 @@
 //!
 //! D. Kingma, J. Ba, "Adam: a method for stochastic optimization", 2014, <https://arxiv.org/abs/1412.6980>;
 //! I. Loshchilov, F. Hutter, "Decoupled weight decay regularization", 2017, <https://arxiv.org/abs/1711.05101>;
-//! S. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", 2018, <https://arxiv.org/abs/1904.09237> (AMSGrad).
+//! S. Reddi, S. Kale, S. Kumar, "On the convergence of Adam and beyond", 2018, <https://arxiv.org/abs/1904.09237>
+//! (AMSGrad).
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};

@@ -67,12 +67,12 @@ impl Slot {
         self.master.as_ref().map_or(self.parameter.as_tensor(), |master| &master.weights)
     }
 
-    /// The parameter, if a master is trained in its place and rounded into it.
+    /// The half-precision parameter, if a master is trained in its place and rounded into it.
     pub(super) fn half(&self) -> Option<Tensor> {
         self.master.as_ref().map(|_| self.parameter.as_tensor().clone())
     }
 
-    /// Moves the state to where the parameter has moved.
+    /// If the parameter was moved or converted, moves and converts its state accordingly.
     pub(super) fn follow(&mut self, moved: &mut MovedClocks) -> tensor::Result<()> {
         let mut followed = self.parameter.clone();
         if let Some(before) = followed.follow() {
@@ -96,7 +96,7 @@ pub(super) struct Group {
 pub(super) struct Groups {
     pub(super) optimizer: &'static str, // its name, for errors
     pub(super) groups: Vec<Group>,      // at least one
-    calls: u64,                         // of `step`, counted by twos
+    calls: u64,                         // twice the number of calls of `step`
     is_checked: bool,                   // whether each parameter was found to occur once
     lacks_names: bool,                  // whether a group by name is empty because parameters have no names
 }
@@ -119,7 +119,7 @@ impl Groups {
         self.push(parameters.into_iter().map(Slot::new).collect(), settings);
     }
 
-    /// Moves the parameters of the first group that `belongs` accepts to a new group.
+    /// Moves those parameters that `belongs` accepts from the first group to a new one.
     pub(super) fn split(&mut self, belongs: &dyn Fn(&str, &Parameter) -> bool, settings: Self) {
         let belong = |slot: &mut Slot| belongs(slot.name.as_deref().unwrap_or(""), &slot.parameter);
         let moved: Vec<_> = self.groups[0].slots.extract_if(.., belong).collect();
@@ -239,15 +239,15 @@ impl Groups {
             let Some(first) = faults.first() else { return Ok(true) };
             let all = faults[1..].iter().try_fold(first.clone(), |sum, fault| sum.add(fault))?;
             let are_finite = all.item::<f64>()? == 0.0;
-            // Last, so that a call that fails has scaled nothing and can be repeated.
+            // Last, so that a call that fails above has scaled nothing and can be repeated.
             grads().try_for_each(|grad| grad.mul_scalar_(factor))?;
             Ok(are_finite)
         })
     }
 }
 
-/// The tensor on the parameter's device, in its memory order, and in its computing precision, which is that of its
-/// state.
+/// The tensor on the parameter's device, in the parameter's memory order, and in the precision in which the parameter's
+/// state is kept: `f32` for half types.
 pub(super) fn in_layout_of(parameter: &Tensor, tensor: &Tensor) -> tensor::Result<Tensor> {
     let moved = tensor.to_dtype(parameter.dtype().computing())?.to(&parameter.device())?;
     if parameter.is_channels_last() { moved.channels_last() } else { moved.contiguous() }
@@ -317,7 +317,8 @@ macro_rules! optimizer {
                 self
             }
 
-            /// Adds a group of parameters, with the settings so far, changed by `settings`. Later calls change all groups.
+            /// Adds a group of parameters, with the settings so far, changed by `settings`. Settings that are set after
+            /// this call hold for all groups.
             #[must_use]
             pub fn group<P: Into<NamedParameter>>(
                 mut self,
@@ -395,7 +396,8 @@ macro_rules! optimizer {
             }
 
             fn state_dict(&self) -> Result<$crate::optim::OptimizerState> {
-                let mut methods = self.methods.clone(); // settings are read through `&mut`, as for changing them
+                // A copy, because `Method::settings` takes `&mut self`, both to read settings and to change them.
+                let mut methods = self.methods.clone();
                 self.groups.state_dict(&mut methods)
             }
 

@@ -19,9 +19,9 @@ pub(super) enum Global {
     RebuildParameter,
     RebuildParameterWithState,
     RebuildFromType,
-    /// `torch.Tensor` and the older types for each element type.
+    /// `torch.Tensor`, or an older type of one element type, such as `torch.FloatTensor`.
     TensorType,
-    /// A type of storages.
+    /// A storage type, such as `torch.FloatStorage`.
     Storage(Elements),
     /// A value such as `torch.float32`.
     DType(&'static str),
@@ -31,9 +31,9 @@ pub(super) enum Global {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Elements {
     Of(DType),
-    /// Bytes, whose type the tensors give.
+    /// Bytes; the tensors that use the storage give the element type.
     Untyped,
-    /// A type that no tensor here has, by PyTorch's name.
+    /// A type that Pagelock's tensors do not have, by PyTorch's name.
     Unknown(&'static str),
 }
 

@@ -198,7 +198,7 @@ impl Pickle<'_> {
             self.out.push(opcode::TUPLE);
         }
         self.out.push(opcode::NEWFALSE); // requires no gradient
-        self.ordered_dict(); // has no hooks
+        self.ordered_dict(); // has no backward hooks
         self.out.extend([opcode::TUPLE, opcode::REDUCE]);
     }
 

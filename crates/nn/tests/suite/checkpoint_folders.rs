@@ -47,7 +47,7 @@ impl Two {
         let w = weight(0.0);
         found.load_model(&w)?;
         let numbers = w.detach().to_vec::<f64>()?;
-        assert_eq!(numbers, [found.value::<u64>("epoch")? as f64; 3], "half of a checkpoint");
+        assert_eq!(numbers, [found.value::<u64>("epoch")? as f64; 3], "weights and epoch are of different checkpoints");
         Ok(numbers[0])
     }
 }
@@ -194,7 +194,7 @@ fn a_checkpoint_whose_score_cannot_be_read_is_an_error_and_nothing_is_removed() 
     checkpoints.wait().unwrap();
     let (best, elsewhere) = (folder.path().join("step-0000000001.safetensors"), folder.path().join("elsewhere"));
     fs::rename(&best, &elsewhere).unwrap();
-    std::os::unix::fs::symlink(&best, &best).unwrap(); // opening it is an error of the system
+    std::os::unix::fs::symlink(&best, &best).unwrap(); // the system refuses to open it: the link points to itself
 
     let mut checkpoints = checkpoints.keep_best(1);
     let error = checkpoints.best().unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! `functional_call` and `stack_module_state`: a model with other tensors, and as it was afterwards.
+//! `functional_call` and `stack_module_state`: a model computes with other tensors, and has its own again afterwards.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

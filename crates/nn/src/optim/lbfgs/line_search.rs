@@ -1,5 +1,5 @@
-//! [`LineSearch`]: how far to go along a direction, so that the strong Wolfe conditions hold: the loss falls enough, and the slope
-//! becomes flat enough.
+//! [`LineSearch`]: how far to go along a direction, so that the strong Wolfe conditions hold: the loss falls enough,
+//! and the slope becomes flat enough.
 //!
 //! The first phase takes growing steps until two of them bracket such a point. The second phase tries points between
 //! those two, each at the minimum of the cubic through both losses and slopes.
@@ -11,7 +11,7 @@ use crate::Result;
 
 /// The loss must fall by at least this share of what the slope predicts.
 const SUFFICIENT_DECREASE: f64 = 1e-4;
-/// The slope must become at most this share of the slope at the start.
+/// The magnitude of the slope must fall to at most this share of its magnitude at the start.
 const CURVATURE: f64 = 0.9;
 
 /// A point along the direction.
@@ -31,7 +31,7 @@ impl Trial {
 pub(super) struct LineSearch<'a, 'b> {
     step: &'a mut Step<'b>,
     direction: &'a Tensor,
-    from: Tensor, // the parameters at 0
+    from: Tensor, // the parameters at t = 0
     start: Trial,
     n_iter: u64,
     max_iter: u64,
@@ -57,8 +57,9 @@ impl<'a, 'b> LineSearch<'a, 'b> {
         Ok(LineSearch { step, direction, from, start, n_iter: 0, max_iter })
     }
 
-    /// Returns a point for which the conditions hold, or else the best one found, and the number of evaluations. The
-    /// first trial is at `t`. The parameters end where they were.
+    /// Returns a point for which the conditions hold, and the number of evaluations. If no such point is found, the
+    /// result is the better end of the last bracket. The first trial is at `t`. After a success, the parameters are as
+    /// they were.
     pub(super) fn from(mut self, t: f64) -> Result<(Trial, u64)> {
         let found = match self.bracket(t)? {
             Bracket::Point(trial) => trial,
@@ -134,7 +135,9 @@ impl<'a, 'b> LineSearch<'a, 'b> {
     }
 }
 
-/// `t`, or if it is outside or near an end for the second time in a row, a point a tenth of the interval from that end.
+/// Returns `t` if it is at least a tenth of the interval away from both ends. A nearer `t` is accepted only if it is
+/// inside the interval, and if the trial before it was not accepted in this way. Otherwise, returns the point that is a
+/// tenth of the interval away from the nearer end.
 fn safeguard(t: f64, [min, max]: [f64; 2], was_near_end: &mut bool) -> f64 {
     let margin = 0.1 * (max - min);
     if (max - t).min(t - min) >= margin {
@@ -149,7 +152,8 @@ fn safeguard(t: f64, [min, max]: [f64; 2], was_near_end: &mut bool) -> f64 {
     if (t - max).abs() < (t - min).abs() { max - margin } else { min + margin }
 }
 
-/// The minimum of the cubic through two losses and slopes, clamped to the bounds; their middle if it has no minimum.
+/// The minimum of the cubic through two losses and slopes, clamped to the bounds. If the cubic has no minimum, the
+/// middle of the bounds.
 fn cubic_minimum(a: &Trial, b: &Trial, [min, max]: [f64; 2]) -> f64 {
     let d1 = a.slope + b.slope - 3.0 * (a.loss() - b.loss()) / (a.t - b.t);
     let square = d1 * d1 - a.slope * b.slope;
