@@ -1,7 +1,8 @@
-//! What a processor must have: on x86-64 AVX2 and FMA, as Haswell, Zen and all later ones have.
+//! What a processor must have: on x86-64 AVX2 and FMA, as Intel's since Haswell and AMD's since Zen have, except some
+//! cheap ones.
 //!
-//! Kernels are compiled for each instruction set that they choose from, and each instruction set takes a
-//! seventh of the compiler's time for this crate.
+//! A kernel is compiled once for each instruction set that it may use. Each instruction set takes a seventh of the time
+//! that this crate takes to compile.
 
 use pulp::Arch;
 
@@ -32,8 +33,8 @@ pub(crate) fn vectors() -> pulp::x86::V3 {
 #[inline]
 pub(crate) fn wide_vectors() -> Option<pulp::x86::V4> {
     match Arch::new() {
-        // `black_box` hides the condition from the compiler, which makes slower loops for AVX2 if it can drop the
-        // other ones.
+        // `black_box` hides the condition from the compiler: if it can drop the loops for AVX-512, it makes slower
+        // loops for AVX2.
         Arch::V4(_) if cfg!(avx2_alone) && std::hint::black_box(true) => None,
         Arch::V4(simd) => Some(simd),
         _ => None,
@@ -50,7 +51,7 @@ pub(crate) fn vectors() -> pulp::aarch64::Neon {
     }
 }
 
-/// On other processors, the compiler makes vectors of the baseline.
+/// On other processors, the compiler vectorizes for the baseline of the target.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 #[inline]
 pub(crate) fn vectors() -> pulp::Scalar128b {

@@ -13,7 +13,7 @@ pub fn is_grad_enabled() -> bool {
     RECORDING.get()
 }
 
-/// Runs `f` without recording: results do not require grad, and tensors may be changed in place.
+/// Runs `f` without recording: results do not require a gradient, and tensors that require one may be changed in place.
 ///
 /// ```
 /// # use pagelock_tensor::{Result, Tensor, no_grad};

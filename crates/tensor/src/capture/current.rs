@@ -56,13 +56,13 @@ pub(super) struct Draws {
 impl Draws {
     fn new(device: &CudaDevice, start: u64) -> Result<Self> {
         let location = Device::Cuda(device.clone());
-        // Not in memory of the capture, which the graph's work may write again before the numbers are drawn.
+        // Not in memory of the capture: other work of the graph may overwrite that before the numbers are drawn.
         let shift = outside(|| FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &location, device))?;
         let seed = default_generator().seed();
         Ok(Self { shift: shift.share().typed(), seed, start, counters: 0 })
     }
 
-    /// Whether the generator still makes the same sequence.
+    /// Whether the default generator still has the seed that it had during the capture.
     pub(super) fn are_current(&self) -> bool {
         default_generator().seed() == self.seed
     }
@@ -90,7 +90,8 @@ pub(crate) fn stream_on(device: &CudaDevice) -> Option<Stream> {
     })
 }
 
-/// Calls `f` as if this thread did not capture: its work is done at once, and what it allocates may outlive the graph.
+/// Calls `f` as if this thread did not capture: its work is queued now and not part of the graph, and what it allocates
+/// may outlive the graph.
 pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
     struct Resume(bool);
     impl Drop for Resume {

@@ -1,11 +1,11 @@
-//! Values that depend on the index alone: constants and ranges.
+//! Fills memory with a constant, or with a function of the index.
 
 use super::math::half::{Half, f64_to_f32_odd};
 use super::{PIECE, Value, in_chunks, simd};
 use crate::inlined::{Slice, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// The number of bytes that is worth a task of its own.
+/// The number of bytes that one task fills with a constant: enough to be worth a task.
 const FILLED_BYTES: usize = 128 << 10;
 
 /// `out[i] = value`.
@@ -33,7 +33,7 @@ pub(crate) fn fill_by_number<T: Value>(out: &mut [T], f: impl Fn(usize) -> T + S
     });
 }
 
-/// `out[i] = f(i)`, rounded to halves, given as their bits.
+/// `out[i] = f(i)`, rounded once to a half type. `out` has the bits of the halves.
 pub(crate) fn fill_halves_by_number(out: &mut [u16], half: Half, f: impl Fn(usize) -> f64 + Sync + Copy) {
     in_chunks(out, |start, chunk| {
         let mut buffer = [0.0; PIECE];

@@ -1,5 +1,6 @@
-//! Elementwise loops over rows with small gaps between them, as `narrow` makes them. The gaps are computed too, and
-//! skipped when the results are copied to the destination. So sources are read in place, in long pieces.
+//! Elementwise loops over rows with small gaps between them, as `narrow` makes them. The loops also process the
+//! elements in the gaps, and leave their results out when they copy the others to the destination. So sources are read
+//! in place, in long pieces.
 
 use super::copy::copy_line;
 use super::source::{Operand, SEGMENT};
@@ -19,7 +20,7 @@ pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
     operands: &[Operand<'_, A>; N],
     work: &(dyn Fn(StoredMut<'_, T>, &[Stored<'_, A>; N]) + Sync),
 ) {
-    // For elements longer than `f32`, as many bytes as for `f32`.
+    // As many rows as fit in SEGMENT elements and in the bytes of SEGMENT elements of `f32`, but at least one.
     let rows = (SEGMENT * 4 / size_of::<T>().max(4) / distance).max(1);
     let task_rows = (CHUNK / (rows * len)).max(1) * rows;
     let sources = |start, span| {
@@ -58,7 +59,7 @@ impl Blocks {
         for (block, dst) in dst.chunks_mut(rows * len).enumerate() {
             let buffer = &mut buffer[..dst.len() / len * distance - (distance - len)];
             work((first + block * rows) * distance, buffer);
-            // Wide vectors halve the number of stores: differences along rows take a twentieth less time.
+            // Wide vectors halve the number of stores: `Tensor::diff` along rows takes a twentieth less time.
             simd::vectorized_widely(
                 #[inline(always)]
                 || {

@@ -1,4 +1,4 @@
-//! Products of one number with each line: outer products, and scaled rows.
+//! Products in which each line is multiplied by one number: outer products, and scaled rows.
 //!
 //! [`map2`] would write each number to a buffer once per element of its line, which takes as long as the product.
 

@@ -10,9 +10,10 @@ use super::{MAX_RANK, Value};
 use crate::inlined::{Array, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// A shape with the strides of `N` tensors. Neighboring dimensions are merged where possible, and none has size 1.
+/// A shape with the strides of `N` tensors, which are called sides here. Neighboring dimensions are merged where
+/// possible, and dimensions of size 1 are left out.
 ///
-/// There is always at least one dimension.
+/// There is always at least one dimension: that of a single element has size 1.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StridedZip<const N: usize> {
     rank: usize,
@@ -71,7 +72,7 @@ impl<const N: usize> StridedZip<N> {
         self.count(0..self.rank)
     }
 
-    /// The number of indices of these dimensions.
+    /// The number of positions in these dimensions.
     pub(super) fn count(&self, dims: Range<usize>) -> usize {
         self.shape[dims].iter().product()
     }
@@ -91,7 +92,7 @@ impl<const N: usize> StridedZip<N> {
         self.dim(self.rank - 1)
     }
 
-    /// Calls `visit` for all elements, in row-major order.
+    /// Calls `visit` with groups of lines that together have all elements, in row-major order.
     #[inline]
     pub(super) fn each(&self, mut visit: impl FnMut(Lines<N>)) {
         let inner = self.rank - 1;
@@ -108,7 +109,7 @@ impl<const N: usize> StridedZip<N> {
         }
     }
 
-    /// The offsets of position number `position` of these dimensions, in row-major order.
+    /// The offset on each side of position number `position` in these dimensions, counted in row-major order.
     pub(super) fn starts(&self, dims: Range<usize>, position: usize) -> [usize; N] {
         let (mut rest, mut starts) = (position, [0; N]);
         for dim in dims.rev() {
@@ -119,10 +120,10 @@ impl<const N: usize> StridedZip<N> {
         starts
     }
 
-    /// Calls `work(part, offsets, sides)` for parts of `dst`, which is side 0, on several threads if there are more than
-    /// `chunk` elements.
+    /// Calls `work(part, offsets, sides)` for parts of `dst`, which is side 0, on several threads if there are more
+    /// than `chunk` elements.
     ///
-    /// For `work`, side 0 begins at `part[0]`, and each other side at its offset.
+    /// `sides` has the shape and strides of the part. Side 0 begins at `part[0]`, and each other side at its offset.
     pub(super) fn in_parts<T: Value>(
         &self,
         dst: &mut [T],
@@ -166,7 +167,7 @@ fn add<const N: usize>(mut a: [usize; N], b: [usize; N]) -> [usize; N] {
     a
 }
 
-/// The entries, each at the dimension before its own, with `last` at the end.
+/// Moves every entry to the dimension before its own, and puts `last` at the end.
 fn shifted<T: Copy>(mut of: [T; MAX_RANK], last: T) -> [T; MAX_RANK] {
     of.rotate_left(1);
     of[MAX_RANK - 1] = last;

@@ -2,7 +2,8 @@
 //!
 //! Checking before a kernel runs would mean waiting for the device. So kernels check the indices that they use. If
 //! one is out of range, they read and write nothing for it (`fault.cu`), and leave a note. The host reads the note
-//! when it waits for the device anyway: when elements are read, and in `synchronize`, if a call had indices since.
+//! when it waits for the device anyway (when elements are read, and in `synchronize`), if a call may have used indices
+//! since it last did.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -3,11 +3,11 @@
 //!
 //! - `any.rs`: [`AnyTensor`], one tensor of a map;
 //! - `assign.rs`: copies elements into many tensors, all or none;
-//! - `snapshot.rs`: copies of many tensors on the host, while the program goes on;
+//! - `snapshot.rs`: copies many tensors to the host, while the program goes on;
 //! - `batch.rs`: operations along the batch: slicing, picking, stacking;
-//! - `transfer.rs`: moves to devices, to page-locked memory, into one block;
+//! - `transfer.rs`: moves maps to devices, to page-locked memory, or into one block;
 //! - `entries.rs`: the tree of names, which counts in the host's budget;
-//! - `file/`: to safetensors files, and from there to memory or to a device.
+//! - `file/`: writes safetensors files, and reads them into host memory or onto a device.
 //!
 //! Invariants: every tensor's shape, and every inner map's batch, begins with the batch of the map; names are not
 //! empty and contain no dot; maps are nested no deeper than [`DEEPEST`]. The memory of entries, beside the elements,

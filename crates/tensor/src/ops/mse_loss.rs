@@ -11,8 +11,8 @@ use crate::tensor::{Raw, Tensor, by_real};
 
 const OP: &str = "mse_loss";
 
-/// `factor · Σ (x − target)²` on the CPU, for tensors of one shape and precision. Computed in the computing type, and rounded
-/// once: the squares of half types overflow early.
+/// `factor · Σ (x − target)²` on the CPU, for tensors of one shape and precision. Half types are computed in `f32` and
+/// rounded once, because their squares overflow early.
 pub(super) fn squared_distance(x: &Tensor, target: &Tensor, factor: f64) -> Result<Tensor> {
     let [x, target] = [x.raw().gap_free_in_graph()?, target.raw().gap_free_in_graph()?];
     let inputs = [Some(&x), Some(&target)];

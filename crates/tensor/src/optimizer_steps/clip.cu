@@ -5,7 +5,7 @@
 // scale     norm = √ Σ squares,   x ← x · min(1, most / (norm + 1e-6))
 // clamp     x ← min(max(x, -most), most); NaN stays
 
-#define TENSORS 6 // of one launch, at most
+#define TENSORS 6 // gradients per launch, at most
 #define UNROLL 4 // elements that a thread reads at once
 
 struct Lengths { u64 of[TENSORS]; };
@@ -25,7 +25,7 @@ template <typename Visit> INLINE void each_few(u64 n, Visit visit) {
 #define EACH switch (blockIdx.y) { ONE(0); ONE(1); ONE(2); ONE(3); ONE(4); ONE(5); }
 
 #if defined(KERNEL_squares) || defined(KERNEL_scale)
-// The sum over the threads of a block, which all of them get.
+// The sum over the threads of a block. Every thread gets it.
 INLINE f64 sum_of_block(f64 x) {
     __shared__ f64 parts[WARP];
     x = wide_sum_of_lanes(x);

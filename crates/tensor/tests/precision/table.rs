@@ -1,11 +1,11 @@
-//! How the operations of the table treat two precisions, and which precision they have under autocast.
+//! How the operations of the table treat inputs of two precisions, and in which precision they compute under autocast.
 
 use pagelock_operations::{Autocast, Bound, Inputs, Mixed, Operation, Sample, table};
 use pagelock_tensor::{AnyTensor, DType, Device, Error, Half, Result, autocast, autograd, no_autocast};
 
 use crate::common::{FLOATS, INTS, numbers_of};
 
-/// The operations that treat two precisions in this way, each with a sample of several inputs.
+/// The operations that treat inputs of two precisions as `mixed` says, each with a sample of several inputs.
 fn operations(mixed: Mixed) -> Vec<(Operation, Sample)> {
     let several = |sample: &&Sample| sample.inputs.len() > 1;
     let found = table().into_iter().filter(|operation| operation.mixed == mixed).map(|operation| {
@@ -59,7 +59,7 @@ fn equal(what: &str, found: &AnyTensor, expected: &AnyTensor) {
     assert_eq!(numbers(found), numbers(expected), "{what}");
 }
 
-/// Checks that two results differ by at most four units in the last place of their precision.
+/// Checks that two results differ by at most [`Bound::Rounded`]: for half types, about four units in the last place.
 #[track_caller]
 fn close(what: &str, found: &AnyTensor, expected: &AnyTensor) {
     assert_eq!((found.dtype(), found.shape()), (expected.dtype(), expected.shape()), "{what}");

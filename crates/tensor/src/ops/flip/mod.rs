@@ -12,7 +12,7 @@ use crate::tensor::{Raw, Tensor, by_bits};
 /// Reverses each of `dims`; a dimension that is listed twice stays as it is.
 pub(super) fn flip(x: &Raw, dims: Vec<usize>) -> Result<Raw> {
     let once: Vec<usize> = (0..x.rank()).filter(|at| dims.iter().filter(|dim| *dim == at).count() % 2 == 1).collect();
-    // On the CPU, elements are moved in their order in memory.
+    // On the CPU, dimensions are permuted first, so that elements are read in their order in memory.
     if x.storage.device().is_cpu()
         && let Some(order) = x.layout.order()
     {

@@ -16,7 +16,7 @@ const THREADS: usize = 256;
 /// Numbers that a thread counts, unless that takes more than `MAX_BLOCKS` blocks.
 const PER_THREAD: usize = 16;
 const MAX_BLOCKS: usize = 1024;
-/// The shared memory that every kernel can have.
+/// The shared memory that every block can have on every GPU.
 const SHARED_BYTES: usize = 48 << 10;
 
 /// `Counts` of `histogram.cu`.
@@ -54,8 +54,8 @@ pub(super) fn counts(
         let launch = Launch::covering(threads, THREADS as u32).shared_bytes(shared_bytes as u32);
         let counts = Argument::Value(bytemuck::bytes_of(&counts));
         let arguments = [out.argument(), inputs.cuda_view(0).argument(), counts];
-        // SAFETY: the kernels take these; `x` is contiguous with `n` elements, and `out` and shared memory have
-        // that many counters.
+        // SAFETY: the kernels take these arguments. `x` is contiguous with `n` elements. `out` has `counters` counters,
+        // and so has shared memory if `in_shared` is set.
         unsafe { CODE.launch(device, op, ([x.dtype(); 2], kernel), launch, &arguments) }
     })
 }

@@ -1,8 +1,8 @@
-// y[…, j, …] = x[…, index[…, j, …], …]. `index_select` is this with an index that is the same along all dimensions but one;
+// y[…, j, …] = x[…, index[…, j, …], …]. `index_select` is this with an index that varies along one dimension only;
 // `entries.cu` has a kernel for it if all tensors are contiguous.
 
-// A thread handles PER_THREAD elements of y, a block apart, and loads all of them before it uses the first. The
-// indexing gives offsets in y, in the index, and in x at index 0.
+// A thread handles PER_THREAD elements of y, blockDim.x apart, and loads the indices of all before it uses the first.
+// The indexing gives offsets in y, in the index, and in x at index 0.
 #define PER_THREAD 4
 template <typename Number, typename AnyIndexing>
 INLINE void gather_elements(O* y, const T* x, const i64* index, const AnyIndexing& indexing, u64 size, u64 stride,

@@ -1,8 +1,8 @@
 //! Layer normalization, which gives rows mean 0 and variance 1, or a mean square of 1 (`rms_norm`), and its
 //! gradients.
 //!
-//! The gradients have their own kernels. If they are differentiated again, they are composed of other operations
-//! instead.
+//! The gradients have their own kernels. They are composed of other operations instead if they are differentiated
+//! again, or if a GPU has no kernel that sums the gradients of weight and bias for rows of that length.
 
 mod cuda;
 
@@ -24,8 +24,8 @@ impl Tensor {
     ///
     /// - `self`: `[.., normalized]`
     /// - `weight`, `bias`: `normalized`; without them, 1 and 0
-    /// - result: as `self`, whose precision it has except under [`autocast`](crate::autocast). In half precision,
-    ///   weight and bias may be `f32`
+    /// - result: the shape of `self`, and its precision except under [`autocast`](crate::autocast). If `self` has half
+    ///   precision, weight and bias may be `f32`
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -54,8 +54,8 @@ impl Tensor {
     ///
     /// - `self`: `[.., normalized]`
     /// - `weight`: `normalized`; without it, 1
-    /// - result: as `self`, whose precision it has except under [`autocast`](crate::autocast). In half precision, the
-    ///   weight may be `f32`
+    /// - result: the shape of `self`, and its precision except under [`autocast`](crate::autocast). If `self` has half
+    ///   precision, the weight may be `f32`
     ///
     /// Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", <https://arxiv.org/abs/1910.07467>.
     ///
@@ -117,7 +117,7 @@ impl LayerNorm {
         cpu::Normalized { n: self.row_len(), eps: R::from_f64(self.eps), is_centered: self.is_centered }
     }
 
-    /// The shape of the gradients of weight and bias in one tensor; for `rms_norm`, of that of the weight.
+    /// The shape of a tensor that has the gradients of weight and bias; for `rms_norm`, that of the weight alone.
     fn parameters_shape(&self) -> Result<Shape> {
         let mut sizes = [if self.is_centered { 2 } else { 1 }; 1 + MAX_RANK];
         let rank = self.normalized.rank();

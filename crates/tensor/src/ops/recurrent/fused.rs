@@ -1,7 +1,7 @@
-//! When one kernel of `recurrent.cu` computes both a step and its product with the state, on tensor cores.
+//! Decides when one kernel of `recurrent.cu` computes both a step and its product with the state, on tensor cores.
 //!
-//! If steps are queued one by one, a product by cuBLASLt takes the host longer than the device. Decision 0093 has the
-//! measurements.
+//! If steps are queued one by one, the host takes longer to queue cuBLASLt's product and the kernel of the step than
+//! the device takes to run both. Decision 0093 has the measurements.
 
 use pagelock_cuda::Launch;
 use pagelock_cuda::library::Exactness;
@@ -31,8 +31,8 @@ pub(super) struct Fused {
 }
 
 impl Fused {
-    /// For a step of `rows` sequences, `n_started` of which have a state before it, if this is faster than cuBLASLt's
-    /// product.
+    /// The launch for a step of `rows` sequences, of which `n_started` have a state before the step; `None` where
+    /// cuBLASLt's product and a kernel for the rest are faster, or where the kernel cannot run.
     pub(super) fn of(
         device: &CudaDevice,
         kind: Recurrence,

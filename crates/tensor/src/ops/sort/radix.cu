@@ -1,10 +1,11 @@
-// Lines sorted by the digits of their keys, the last digit first. Each pass keeps the order of the one before it
+// Sorts lines by the digits of their keys, the last digit first. Each pass keeps the order of the one before it
 // among keys with the same digit (a stable counting sort; Knuth, The Art of Computer Programming 3, 5.2.5). A block
-// has a tile of a line.
+// processes one tile of a line.
 //
 // keys_of          keys[line, i] = the key of element i of a line of x
 // count_digits     counts[line, digit, tile] = how many keys of the tile have the digit
-// sum_counts       before[line, digit, tile] = how many keys of the tiles before it have the digit; totals[line, digit]
+// sum_counts       before[line, digit, tile] = how many keys of the tiles before it have the digit
+//                  totals[line, digit] = how many keys of the line have the digit
 // move_by_digit    keys and places in order by the digit; places are indices in the line, at first 0, 1, 2 …
 // write_places     y = the places of the first `kept` of each line, in the layout of `sort.cu`
 
@@ -12,8 +13,8 @@
 #define EVERYONE 0xffffffffu
 #define DIGIT 8
 #define BINS (1 << DIGIT)
-// A block has a thread for each digit, and each thread ITEMS elements of the tile. All data of a tile takes less than
-// 48 KiB.
+// A block has a thread for each digit, and a thread has ITEMS elements of the tile. The shared memory of a block takes
+// less than 48 KiB.
 #define THREADS BINS
 #define ITEMS (sizeof(Key) == 4 ? 16 : 8)
 #define TILE (THREADS * ITEMS)
@@ -119,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) move_by_digit(
     }
     __syncthreads();
 
-    // A thread has one digit: where its keys begin in the tile, in each warp's share, and in the line.
+    // Each thread finds where the keys with one digit begin: in the tile, in each warp's share of it, and in the line.
     u32 digit = threadIdx.x, own = 0, all;
     for (u32 w = 0; w < THREADS / WARP; w++) {
         u32 here = found[w][digit];

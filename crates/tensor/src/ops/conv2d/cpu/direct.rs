@@ -1,4 +1,4 @@
-//! A pass with vectors over target channels, for target channels that fill vectors.
+//! The direct pass: a vector has the sums of several target channels, so there must be enough channels to fill vectors.
 //!
 //! A vector of weights is multiplied by one pixel at a time, so pixels need not be adjacent: strides need no
 //! rearranging, and only padding needs a copy of the image (`source.rs`). Sums of a band of rows are added up in
