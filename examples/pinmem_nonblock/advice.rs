@@ -51,7 +51,7 @@ fn pinning_first(guide: &Guide) -> Option<Advice> {
     })
 }
 
-/// After how many copies page-locking a buffer has paid for itself.
+/// After how many copies page-locking a buffer has saved more time than it took.
 fn reuse(guide: &Guide) -> Option<Advice> {
     let (direct, pinned) = (median(&guide.one, TO)?, median(&guide.one, PINNED_TO)?);
     let fresh = guide.machine.locking.last()?;
@@ -91,8 +91,8 @@ fn together(guide: &Guide) -> Option<Advice> {
     (as_one < apart).then(|| Advice {
         what: "Move many tensors in one call.".to_owned(),
         because: format!(
-            "The small tensors take {} one by one and {} in one call, {:.0} times less; the large ones take {} one by \
-             one and {} as a map.",
+            "The small tensors take {} one by one and {} in one call: {:.0} times as fast. The large ones take {} one \
+             by one and {} as a map.",
             millis(apart),
             millis(as_one),
             apart / as_one,
@@ -163,8 +163,8 @@ fn flags(guide: &Guide) -> Advice {
     Advice {
         what: "Correctness needs no flag and no `synchronize()`.".to_owned(),
         because: format!(
-            "Copies run in the background, and every access to their memory waits: {tries} tries to corrupt a copy \
-             corrupted none. `synchronize()` is only needed to measure times."
+            "Copies run in the background, and every access to their memory waits: none of {tries} attempts to \
+             corrupt a copy succeeded. `synchronize()` is only needed to measure times."
         ),
     }
 }

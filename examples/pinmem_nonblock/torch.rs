@@ -1,4 +1,4 @@
-//! PyTorch's figures of the same machine: the JSON object that a script wrote, with a name for each number.
+//! PyTorch's figures for the same machine, from a JSON object that maps names to numbers.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

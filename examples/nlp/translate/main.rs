@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     let options = Options::read("Translate sentences with a recurrent encoder, and a decoder with attention")?;
     let (device, out) = (options.device_or(Device::Cpu)?, options.folder()?); // a network this small is faster on a CPU
     let pairs = Pairs::open(options.data.as_deref(), options.seed, MAX_LENGTH)?;
-    println!("{} pairs of sentences, {} words and {} words", pairs.all.len(), pairs.from.len(), pairs.to.len());
+    println!("{} pairs of sentences; vocabularies of {} and {}", pairs.all.len(), pairs.from.len(), pairs.to.len());
 
     let (hidden_size, epochs) = if options.quick { (64, 14) } else { (128, 40) };
     let encoder = Encoder::new(pairs.from.len(), hidden_size)?.to(&device)?;
@@ -90,7 +90,7 @@ fn train(
     Ok(losses)
 }
 
-/// Counts the sentences that are translated correctly, and prints the first three.
+/// Counts the sentences that are translated correctly, and prints the first three translations.
 fn evaluate(encoder: &Encoder, decoder: &AttnDecoder, pairs: &Pairs, sentences: &[usize]) -> Result<usize> {
     let mut right = 0;
     for (shown, &at) in sentences.iter().enumerate() {
