@@ -29,7 +29,7 @@ const EXAMPLES: [&str; 14] = [
     "translate",
 ];
 
-/// PyTorch's tutorials and a model of each kind. They check their own results, and have `--quick`.
+/// Ports of PyTorch's tutorials, and an example of each kind of model. They check their results, and have `--quick`.
 const TUTORIALS: [&str; 18] = [
     "basics_autograd",
     "basics_build_model",
@@ -51,7 +51,7 @@ const TUTORIALS: [&str; 18] = [
     "models_vae",
 ];
 
-/// A program that runs in an empty folder, without data, network and GPU.
+/// A program that runs in an empty folder, without data, network or GPU.
 struct Program {
     command: Command,
     folder: TempDir,
@@ -119,7 +119,7 @@ impl Said {
         assert!(matches!(self.code, Some(1 | 2)), "{self:?}");
         assert!(!self.stderr.contains("panicked"), "{self:?}");
         assert!(parts.iter().all(|part| self.stderr.contains(part)), "{parts:?} in {self:?}");
-        assert_eq!(self.stdout, "", "it began");
+        assert_eq!(self.stdout, "", "it printed results before it refused");
     }
 }
 
@@ -303,7 +303,7 @@ fn names_are_read_without_their_accents() {
     assert_eq!(written("Polish.txt"), "Slusarski\nLos\n");
 }
 
-/// Sends Ctrl-C.
+/// Sends SIGINT, as Ctrl-C does.
 fn interrupt(child: &Child) {
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(sent.unwrap().success());
