@@ -1,7 +1,7 @@
 //! `cargo xtask from-pytorch`: writes `docs/from-pytorch.md`, which lists PyTorch's names and their equivalents.
 //!
-//! `docs/pytorch/names.txt` has PyTorch's names by section. `rows.txt` there says how they are written in Pagelock,
-//! or why Pagelock does not have them. A name without a line in `rows.txt` has to be a public name of Pagelock
+//! `docs/pytorch/names.txt` has PyTorch's names by section. `docs/pytorch/rows.txt` says how they are written in
+//! Pagelock, or why Pagelock does not have them. A name without a line there has to be a public name of Pagelock
 //! (`ours.rs` finds those in the sources). `cargo xtask tidy` reports names that are in neither, rows with names of
 //! Pagelock that do not exist, and a document that differs from what this command writes.
 
@@ -130,7 +130,7 @@ fn write_section(document: &mut String, section: &Section, ours: &Ours) {
     }
 }
 
-/// The code in PyTorch, and those of `names` that it does not show.
+/// PyTorch's code, and those of `names` that do not occur in it.
 fn torch_cell(names: &[String], torch: &str) -> String {
     let shown: BTreeSet<&str> = torch.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
     let others: Vec<&String> = names.iter().filter(|name| !shown.contains(name.as_str())).collect();

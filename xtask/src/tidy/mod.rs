@@ -1,8 +1,8 @@
 //! `cargo xtask tidy`: the project's rules that no compiler checks.
 //!
-//! Each rule is a function from the tracked files to a list of [`Complaint`]s, in a file of its own:
-//! `sources.rs` for single Rust files, `unsafe_list.rs` for crates, `documents.rs` for Markdown and folders, and
-//! `from_pytorch` for the table of PyTorch's names.
+//! Rules of one kind share a file, whose `check` takes the project's files and returns a list of [`Complaint`]s.
+//! `sources.rs` has the rules for single files, `unsafe_list.rs` for crates, `documents.rs` for Markdown and folders,
+//! and `from_pytorch` for the table of PyTorch's names.
 //! `code.rs` separates code from comments and strings for these rules.
 
 mod code;
