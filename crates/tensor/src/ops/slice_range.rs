@@ -24,36 +24,36 @@ impl SliceRange for [isize; 2] {
 }
 
 macro_rules! ranges {
-    ($($range:ty),+) => {$(
+    ($index:ty: $($range:ty),+) => {$(
         impl Sealed for $range {}
 
         impl SliceRange for $range {
             fn within(self, size: usize) -> [isize; 2] {
-                bounds(&self, size as isize)
+                let index = |bound: Bound<&$index>| bound.map(|&index| isize::try_from(index).unwrap_or(isize::MAX));
+                bounds(index(self.start_bound()), index(self.end_bound()), size as isize)
             }
+        }
+    )+};
+    ($($index:ty),+) => {$(
+        ranges! { $index:
+            Range<$index>, RangeFrom<$index>, RangeInclusive<$index>, RangeTo<$index>, RangeToInclusive<$index>,
+            (Bound<$index>, Bound<$index>)
         }
     )+};
 }
 
-ranges!(
-    Range<isize>,
-    RangeFrom<isize>,
-    RangeFull,
-    RangeInclusive<isize>,
-    RangeTo<isize>,
-    RangeToInclusive<isize>,
-    (Bound<isize>, Bound<isize>)
-);
+ranges! { isize, usize, i32 } // literals are of type `i32` where several types fit
+ranges! { isize: RangeFull }
 
-fn bounds(range: &impl RangeBounds<isize>, size: isize) -> [isize; 2] {
-    let start = match range.start_bound() {
-        Bound::Included(&start) => from_start(start, 0, size),
-        Bound::Excluded(&start) => from_start(start, 1, size),
+fn bounds(start: Bound<isize>, end: Bound<isize>, size: isize) -> [isize; 2] {
+    let start = match start {
+        Bound::Included(start) => from_start(start, 0, size),
+        Bound::Excluded(start) => from_start(start, 1, size),
         Bound::Unbounded => 0,
     };
-    let end = match range.end_bound() {
-        Bound::Included(&end) => from_start(end, 1, size),
-        Bound::Excluded(&end) => from_start(end, 0, size),
+    let end = match end {
+        Bound::Included(end) => from_start(end, 1, size),
+        Bound::Excluded(end) => from_start(end, 0, size),
         Bound::Unbounded => size,
     };
     [start, end]

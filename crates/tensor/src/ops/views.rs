@@ -110,6 +110,7 @@ impl<K: Kind> Tensor<K> {
     /// let x = Tensor::arange(0, 10, 1)?;
     /// assert_eq!(x.slice(0, [1, -1], 3)?.to_vec::<i64>()?, [1, 4, 7]);
     /// assert_eq!(x.slice(0, -2.., 1)?.to_vec::<i64>()?, [8, 9]);
+    /// assert_eq!(x.slice(0, x.len() - 3.., 2)?.to_vec::<i64>()?, [7, 9]);
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
