@@ -168,6 +168,29 @@ impl StateDict {
         dict
     }
 
+    /// A state dict with copies of all tensors, which training does not change.
+    ///
+    /// # Errors
+    /// As [`AnyTensor::to_dtype`].
+    ///
+    /// # Examples
+    /// ```
+    /// use pagelock_nn::{Linear, Module};
+    ///
+    /// let model = Linear::new(2, 1)?;
+    /// let best = model.state_dict().deep_clone()?;
+    /// model.weight.zero_()?;
+    /// model.load_state_dict(&best)?;
+    /// # Ok::<(), pagelock_nn::Error>(())
+    /// ```
+    pub fn deep_clone(&self) -> Result<Self> {
+        let mut dict = self.clone();
+        for (_, tensor) in dict.entries.values_mut() {
+            *tensor = tensor.deep_clone()?;
+        }
+        Ok(dict)
+    }
+
     /// A state dict with all floats converted to `dtype`, for example for a smaller file. Integers and booleans stay
     /// as they are.
     ///

@@ -125,6 +125,14 @@ impl AnyTensor {
         Ok(self.raw.clone().typed())
     }
 
+    /// As [`Tensor::deep_clone`].
+    ///
+    /// # Errors
+    /// As [`Tensor::deep_clone`].
+    pub fn deep_clone(&self) -> Result<AnyTensor> {
+        self.raw.deep_clone().map(AnyTensor::new)
+    }
+
     /// As [`Tensor::to_dtype`], within the kind.
     ///
     /// # Errors
