@@ -32,6 +32,8 @@ This page lists the public names of the sections of PyTorch below, and their equ
 Arguments with defaults in Python are passed explicitly, or set by a method of the same name: `Dropout::new(0.5)`,
 `Sgd::new(parameters, 0.1).momentum(0.9)`. Methods that change a tensor in place end in `_`, as in PyTorch (`add_`, `mul_`, `clamp_`).
 They are never recorded, so they need `no_grad` if the tensor requires a gradient. For an operation without such a method, use `x.copy_(&y)`.
+Tensors, modules and data have error types of their own; a `main` that returns `anyhow::Result<()>` takes all of them with `?`.
+`copy.deepcopy(model.state_dict())` is `model.state_dict().deep_clone()`.
 ";
 
 pub(crate) fn run(sh: &Shell, parser: Parser) -> Result<()> {
