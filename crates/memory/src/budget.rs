@@ -21,6 +21,7 @@ use crate::{
     holder::{MAX_NAMED, Tally},
     ledger,
     sync::{AtomicUsize, Condvar, Mutex, MutexGuard, Ordering, lock},
+    trim::{Trim, Trimming},
 };
 
 /// The longest wait of a refused reservation for threads that free idle blocks. It is limited because freeing
@@ -69,38 +70,6 @@ pub(crate) struct BudgetTree {
     // holds.
     waiters: AtomicUsize,
     pools: Mutex<Vec<Weak<dyn Trim>>>, // whose idle blocks hold bytes of this tree
-}
-
-/// A cache that holds bytes of a budget without using them; see [`Budget::add_pool`].
-///
-/// [`trim`](Trim::trim) is called wherever bytes are reserved and the budget is full, also in the middle of an operation
-/// that holds its tensors. So it must only free what it holds: it must not use tensors, device buffers or loaders, nor
-/// wait for a lock under which another thread uses them.
-///
-/// # Examples
-/// ```
-/// use std::sync::{Arc, Mutex};
-/// use pagelock_memory::{Budget, Reservation, Trim};
-///
-/// struct Spare(Mutex<Vec<Reservation>>);
-///
-/// impl Trim for Spare {
-///     fn trim(&self) -> usize {
-///         let spare = std::mem::take(&mut *self.0.lock().unwrap());
-///         spare.iter().map(|spare| spare.len_bytes() as usize).sum()
-///     }
-/// }
-///
-/// let budget = Budget::new("host", 1_000);
-/// let spare = Arc::new(Spare(Mutex::new(vec![budget.reserve(800)?])));
-/// let pool: Arc<dyn Trim> = spare.clone();
-/// budget.add_pool(Arc::downgrade(&pool));
-/// let _reserved = budget.reserve(900)?; // gets those 800 too
-/// # Ok::<(), pagelock_memory::Error>(())
-/// ```
-pub trait Trim: Send + Sync {
-    /// Releases these bytes, and returns how many.
-    fn trim(&self) -> usize;
 }
 
 #[derive(Default)]
@@ -422,6 +391,7 @@ impl BudgetTree {
     }
 
     fn trim_pools(&self) {
+        let Some(_trimming) = Trimming::start() else { return };
         // Trimming releases bytes of this tree, so none of its locks may be held.
         let pools: Vec<_> = lock(&self.pools).iter().filter_map(Weak::upgrade).collect();
         for pool in pools {

@@ -63,10 +63,11 @@ mod size_classes;
 mod sync;
 #[doc(hidden)]
 pub mod text;
+mod trim;
 mod watch;
 
 pub use allocator_cache::HeapReservation;
-pub use budget::{Budget, BudgetEntry, Reservation, Trim};
+pub use budget::{Budget, BudgetEntry, Reservation};
 pub use buffer::{Abandoned, Completion, HostBuffer};
 pub use byte_size::ByteSize;
 pub use ceiling::{Ceiling, page_locked_ceiling};
@@ -94,6 +95,7 @@ pub use pageable::{Pageable, PageableBlock};
 pub use pooled::{Pooled, PooledBlock};
 pub use resource::{ALIGN, Block, MemoryKind, PoolStats, Resource};
 pub use size_classes::SizeClasses;
+pub use trim::Trim;
 pub use watch::watch_accesses;
 
 #[cfg(doctest)]

@@ -18,8 +18,8 @@ use std::{
 
 use self::idle::{CLASSES, Idle};
 use crate::{
-    Block, Budget, MemoryKind, PoolStats, Resource, Result,
-    budget::{Freeing, Trim},
+    Block, Budget, MemoryKind, PoolStats, Resource, Result, Trim,
+    budget::Freeing,
     resource::debug_block,
     sync::{Condvar, Mutex, MutexGuard, lock},
 };
