@@ -330,10 +330,10 @@ impl Device {
     /// All streams, including one for each idle queue that certainly does not capture.
     pub(crate) fn streams(&self) -> Vec<Arc<StreamCore>> {
         let mut streams: Vec<_> = lock(&self.core.streams).iter().filter_map(Weak::upgrade).collect();
-        let all = mem::take(&mut *lock(&self.core.idle_queues));
-        let is_capturing = |(queue, _): &(Queue, BlockCache)| self.core.handles.is_capturing(queue.handle);
-        let (capturing, idle): (Vec<_>, Vec<_>) = all.into_iter().partition(is_capturing);
-        lock(&self.core.idle_queues).extend(capturing);
+        let mut usable: Vec<_> = lock(&self.core.idle_queues).iter().map(|(queue, _)| queue.handle).collect();
+        usable.retain(|handle| !self.core.handles.is_capturing(*handle)); // without the lock, as below
+        let is_usable = |(queue, _): &mut (Queue, BlockCache)| usable.contains(&queue.handle);
+        let idle: Vec<_> = lock(&self.core.idle_queues).extract_if(.., is_usable).collect();
         // Temporary streams: when they are dropped, the device gets their queues back.
         streams.extend(idle.into_iter().map(|(queue, cache)| Arc::new(StreamCore::new(self.clone(), queue, cache))));
         streams
@@ -353,16 +353,22 @@ impl Device {
 
     /// Removes a queue of that priority that has no stream and no unfinished work.
     fn take_idle_queue(&self, priority: Priority) -> Option<(Queue, BlockCache)> {
-        let mut of_priority: Vec<_> =
-            lock(&self.core.idle_queues).extract_if(.., |(queue, _)| queue.priority == priority).collect();
-        let at = of_priority.iter().position(|(queue, _)| {
+        let candidates: Vec<_> = {
+            let queues = lock(&self.core.idle_queues);
+            let of_priority = queues.iter().filter(|(queue, _)| queue.priority == priority);
+            of_priority.map(|(queue, _)| queue.handle).collect()
+        };
+        // Queried without the lock, since host functions take it. Meanwhile other threads find the queues and their caches.
+        candidates.into_iter().find_map(|handle| {
             // SAFETY: the device destroys its queues only when it is dropped.
-            let is_idle = || unsafe { self.core.shared.driver.query_stream(queue.handle) };
-            !self.core.handles.is_capturing(queue.handle) && is_idle() == Ok(true)
-        });
-        let found = at.map(|at| of_priority.swap_remove(at));
-        lock(&self.core.idle_queues).extend(of_priority);
-        found
+            let is_idle = || unsafe { self.core.shared.driver.query_stream(handle) } == Ok(true);
+            if self.core.handles.is_capturing(handle) || !is_idle() {
+                return None;
+            }
+            let mut queues = lock(&self.core.idle_queues);
+            let at = queues.iter().position(|(queue, _)| queue.handle == handle)?; // another thread may have taken it
+            Some(queues.swap_remove(at))
+        })
     }
 }
 

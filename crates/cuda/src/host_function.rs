@@ -38,7 +38,8 @@ thread_local! {
 }
 
 /// Runs `work`, which may call the driver or wait for it: at once, or, inside a host function, on another thread
-/// after the function has returned. So a drop inside a host function neither waits nor leaks.
+/// after the function has returned (or at once, if this thread is ending). So a drop inside a host function neither waits
+/// nor leaks.
 pub(crate) fn run_or_defer(work: impl FnOnce() + Send + 'static) {
     if !is_inside() {
         return work();

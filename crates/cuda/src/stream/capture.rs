@@ -3,9 +3,9 @@
 //! A graph captures on a stream of its own, which nobody else uses, so no other stream ever has to wait for it. The
 //! stream is marked as capturing before anybody else can see it, since a query of it would invalidate the capture.
 //! Captured work is neither ordered against other streams nor noted as a use of its buffers: that happens at each
-//! launch. Meanwhile work of other streams with buffers that the capture made is refused. Instead the capture itself
-//! lists the buffers, and whether its work writes them. From that list the graph takes ownership of the buffers or
-//! shares them, whatever other captures do with the same buffers meanwhile.
+//! launch. Instead the capture itself lists the buffers, and whether its work writes them. From that list the graph
+//! takes ownership of the buffers or shares them, whatever other captures do with the same buffers meanwhile. While
+//! the stream captures, other streams cannot use buffers that the capture made.
 //!
 //! Allocations on the stream while it captures use a cache from which no other stream takes blocks. So the memory of
 //! buffers that were dropped during the capture belongs to the graph alone, and later work of the same capture may
