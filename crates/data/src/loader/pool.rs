@@ -78,7 +78,7 @@ struct State {
     is_over: bool,
     n_running: usize,
     n_started: usize, // threads that have run `worker_init`; no batch is made before `n_workers` have
-    n_jobs: usize,    // those of replaced threads count, too
+    n_jobs: usize,    // threads that hold memory of a batch, replaced ones included
     workers: Vec<AtWork>, // by worker
     spare: Vec<AnyBatch>, // empty, to be reused
     wait_for_program: Duration,
@@ -430,35 +430,37 @@ impl Shared {
         self.n_workers.saturating_mul(self.recipe.settings.prefetch_factor()).max(1)
     }
 
-    /// Reserves memory for a batch like those before. Meanwhile no worker starts a batch. The budget wakes the worker when
-    /// memory is released, whoever had it.
+    /// Reserves memory for a batch like those before; meanwhile no worker starts one. A refused request is repeated after
+    /// each batch that the program takes, and every 10 ms. It trims pools at first, and while the program waits.
     fn reserve<'a>(
         &'a self,
         budget: &Budget,
         mut state: MutexGuard<'a, State>,
         worker: &Worker,
     ) -> (MutexGuard<'a, State>, Option<Result<Reservation>>) {
-        let start = Instant::now();
+        let (start, mut trims) = (Instant::now(), true);
         state.is_reserving = true;
         let reserved = loop {
-            // The program takes the batches ahead, and workers drop those of an epoch that was left early.
             let (is_held, len_bytes) = (state.in_memory() > 0 || state.n_jobs > 0, state.batch_bytes);
             drop(state); // the budget's pools run the program's code
             let reserved = Error::catch(Some(worker.number), None, None, || {
-                Ok(if is_held { budget.reserve_timeout(len_bytes, SLICE) } else { budget.reserve(len_bytes) }?)
+                Ok(if trims || !is_held { budget.reserve(len_bytes) } else { budget.try_reserve(len_bytes) }?)
             });
             state = lock(&self.state);
+            trims = state.program_waits.is_some();
             let waits = matches!(&reserved, Err(Error::Memory(refusal)) if is_held && could_fit(refusal));
             if !waits || state.is_over || !state.is_at_work(worker) {
                 break reserved;
             }
-            if state.first_is_pending()
-                && let Some(later) = state.unready_last()
-            {
+            if let Some(later) = state.first_is_pending().then(|| state.unready_last()).flatten() {
                 drop(state);
                 drop_quietly(later); // without the lock
                 state = lock(&self.state);
+                continue;
             }
+            state.n_idle += 1;
+            state = self.work.wait_timeout(state, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+            state.n_idle -= 1;
         };
         state.is_reserving = false;
         state.wait_for_budget += start.elapsed();
@@ -498,8 +500,7 @@ impl Shared {
         let is_half_empty = state.entries.len() <= self.window() / 2 || state.n_pending > 0;
         match state.n_idle {
             0 => {}
-            _ if state.is_reserving => {} // until it has the memory
-            _ if self.recipe.order.share().is_some() => self.work.notify_all(),
+            _ if state.is_reserving || self.recipe.order.share().is_some() => self.work.notify_all(),
             _ if is_half_empty => self.work.notify_one(),
             _ => {}
         }
