@@ -148,7 +148,7 @@ impl StorageRef {
         };
         let end = whole.len();
         let parts = whole.split([0..bytes, bytes..end]).map_err(failed)?.into_iter();
-        let parts = parts.map(|part| StorageRef::new(Memory::Cuda(part), self.dtype(), self.device().clone()));
+        let parts = parts.map(|part| on_cuda(part, self.dtype(), self.device()));
         Ok(parts.collect::<Vec<_>>().try_into().ok())
     }
 

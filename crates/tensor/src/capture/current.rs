@@ -57,9 +57,10 @@ impl Draws {
     fn new(device: &CudaDevice, start: u64) -> Result<Self> {
         let location = Device::Cuda(device.clone());
         // Not in memory of the capture: other work of the graph may overwrite that before the numbers are drawn.
-        let shift = outside(|| FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &location, device))?;
+        let allocate = || FreshCuda::allocate(NAME, Shape::SCALAR, DType::I64, &location, device);
+        let shift = outside(|| allocate().map(FreshCuda::share))?;
         let seed = default_generator().seed();
-        Ok(Self { shift: shift.share().typed(), seed, start, counters: 0 })
+        Ok(Self { shift: shift.typed(), seed, start, counters: 0 })
     }
 
     /// Whether the default generator still has the seed that it had during the capture.

@@ -151,6 +151,33 @@ fn launches_change_tensors_that_outlive_the_capture() {
     }
 }
 
+/// A layer's gradients are parts of one block.
+#[test]
+fn launches_change_gradients_that_outlive_the_capture() {
+    let Some(gpu) = gpu() else { return };
+    let on_gpu = |x: Result<Tensor>| x.unwrap().to(&gpu).unwrap().set_requires_grad(true);
+    let (w, b, kernel) = (on_gpu(Tensor::ones([3, 4])), on_gpu(Tensor::zeros([3])), on_gpu(Tensor::ones([2, 1, 3, 3])));
+    let bias = on_gpu(Tensor::zeros([2]));
+    let all = [&w, &b, &kernel, &bias];
+    let mut step = CapturedStep::new(&gpu);
+    let mut versions = Vec::new();
+    for _ in 0..8 {
+        let x = Tensor::ones([5, 4]).unwrap();
+        step.run(x, |x| {
+            all.iter().for_each(|parameter| parameter.zero_grad());
+            x.linear(&w, Some(&b))?.sum(..)?.backward()?;
+            let image = x.reshape([1, 1, 5, 4])?;
+            image.conv2d(&kernel, Some(&bias), Conv2dOptions::new())?.sum(..)?.backward()
+        })
+        .unwrap();
+        versions.push(all.map(|parameter| parameter.grad().unwrap().version()));
+    }
+    // The gradients are those of the third capture, which is the fifth call, and which the eighth launches again.
+    for (before, after) in versions[4].iter().zip(versions[7]) {
+        assert!(after > *before, "{versions:?}");
+    }
+}
+
 #[test]
 fn other_threads_use_no_tensor_of_a_step_before_it_was_computed() {
     for device in devices().chain([software()]).filter(|device| !device.is_cpu()) {

@@ -37,8 +37,8 @@ pub(super) fn combine(call: &Call<'_>, combination: Combination, lines: Lines, m
     let of_index = lines.of_index();
     let mut keys = allocate(of_index.elements(), size_of::<u32>())?;
     device.with_fault(call.indexed(&out), |[fault, site]| {
-        let lines = Argument::Value(bytemuck::bytes_of(&of_index));
-        let arguments = [Argument::Write(keys.view_mut()), index.view.argument(), fault, site, lines];
+        let index_lines = Argument::Value(bytemuck::bytes_of(&of_index));
+        let arguments = [Argument::Write(keys.view_mut()), index.view.argument(), fault, site, index_lines];
         let launch = call.of_elements(&of_index)?.0;
         // SAFETY: the kernel takes these arguments; lines and steps lead to elements of the index, and there is a key
         // for each of these.
@@ -54,8 +54,9 @@ pub(super) fn combine(call: &Call<'_>, combination: Combination, lines: Lines, m
     let [begun_, going_on_] = [&mut begun, &mut going_on].mapped(|buffer| Argument::Write(buffer.view_mut()));
     let arguments = [out.argument(), begun_, going_on_, source.argument(), keys, places, of_lines()];
     let launch = call.of_elements(&lines)?.0;
-    // SAFETY: the kernels take these arguments; the lines lead to those of the sorted index. Keys below `y_len` are elements of a line of `out`, each written by
-    // one thread or warp; places are elements of a line of the source. There are two numbers for each piece.
+    // SAFETY: the kernels take these arguments; the lines lead to those of the sorted index. Keys below `y_len` are
+    // elements of a line of `out`, each written by one thread or warp; places are elements of a line of the source.
+    // There are two numbers for each piece.
     unsafe { CODE.launch(device, op, (types, combine), launch, &arguments) }?;
     if n <= PIECE {
         return Ok(());
