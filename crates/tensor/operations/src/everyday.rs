@@ -177,7 +177,7 @@ fn written() -> Vec<Operation> {
             "torch.select_scatter(x, y, dim, at)",
             run! { elements |c| c.x().select_scatter(c.y(), c.int("dim"), c.int("at")) },
         )
-        .mixed(Mixed::Refuses)
+        .mixed(Mixed::Converts)
         .samples([
             both(&[3, 2], &[2], json!({ "dim": 0, "at": -1 })).in_every_precision(),
             both(&[2, 3, 2], &[2, 2], json!({ "dim": 1, "at": 0 })),
@@ -189,7 +189,7 @@ fn written() -> Vec<Operation> {
             "torch.slice_scatter(x, y, dim, start, end, step)",
             run! { elements |c| c.x().slice_scatter(c.y(), c.int("dim"), [c.int("start"), c.int("end")], c.size("step")) },
         )
-        .mixed(Mixed::Refuses)
+        .mixed(Mixed::Converts)
         .samples([
             both(&[5, 2], &[2, 2], part(0, [1, 4], 2)).in_every_precision(),
             both(&[2, 4], &[2, 2], part(1, [-2, 4], 1)),
@@ -201,7 +201,7 @@ fn written() -> Vec<Operation> {
             "torch.diagonal_scatter(x, y, offset, a, b)",
             run! { elements |c| c.x().diagonal_scatter(c.y(), c.int("offset"), c.int("a"), c.int("b")) },
         )
-        .mixed(Mixed::Promotes)
+        .mixed(Mixed::Converts)
         .samples([both(&[3, 4], &[3], diagonal(1)).in_every_precision(), both(&[3, 3, 2], &[2, 3], diagonal(0))])
         .moves()
         .large(move |n| vec![both(&[n.isqrt(), n.isqrt()], &[n.isqrt()], diagonal(0))]),

@@ -112,6 +112,8 @@ pub enum Mixed {
     Refuses,
     /// The first operand is changed in place and keeps its precision: a wider operand is an error.
     IntoFirst,
+    /// The result has the precision of the first operand, to which the second is converted.
+    Converts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

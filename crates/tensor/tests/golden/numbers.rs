@@ -30,6 +30,8 @@ pub(super) fn allowed(operation: &Operation, dtype: DType, device: &Device) -> f
         "pow" | "pow_tensor" | "tan" | "acosh" | "erfc" => 4.0,
         // An exponential inside a logarithm, and erfc times a number.
         "softplus" | "log_sigmoid" => 3.0,
+        // An exponential times two numbers, each of which adds half a unit.
+        "elu" => 3.0,
         "gelu" => 5.0,
         // An exponential or a quotient inside a logarithm; `logcumsumexp` has several.
         "logaddexp" | "xlogy" | "logit" => 3.0,
