@@ -168,7 +168,7 @@ impl StateDict {
         dict
     }
 
-    /// A state dict with copies of all tensors, which training does not change.
+    /// A state dict with a copy of each tensor, which training does not change. Tied tensors have a copy each.
     ///
     /// # Errors
     /// As [`AnyTensor::to_dtype`].
@@ -176,10 +176,11 @@ impl StateDict {
     /// # Examples
     /// ```
     /// use pagelock_nn::{Linear, Module};
+    /// use pagelock_tensor::no_grad;
     ///
     /// let model = Linear::new(2, 1)?;
     /// let best = model.state_dict().deep_clone()?;
-    /// model.weight.zero_()?;
+    /// no_grad(|| model.weight.zero_())?;
     /// model.load_state_dict(&best)?;
     /// # Ok::<(), pagelock_nn::Error>(())
     /// ```

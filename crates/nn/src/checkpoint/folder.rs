@@ -69,10 +69,10 @@ struct Keep {
 }
 
 setters! { Checkpoints,
-    /// After each save, removes all but the last `n` checkpoints and those that [`keep_best`](Self::keep_best) keeps.
+    /// After each save, removes all but the last `keep_last` checkpoints and those that [`keep_best`](Self::keep_best) keeps.
     /// The newest always stays.
     keep_last: usize => keep.last = Some(keep_last.max(1));
-    /// After each save, removes all but the `n` checkpoints with the highest [`score`](Checkpoint::score) and those
+    /// After each save, removes all but the `keep_best` checkpoints with the highest [`score`](Checkpoint::score) and those
     /// that [`keep_last`](Self::keep_last) keeps. Of equal scores, the earliest steps stay. The newest checkpoint
     /// always stays.
     keep_best: usize => keep.best = Some(keep_best);

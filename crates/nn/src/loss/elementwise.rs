@@ -73,10 +73,12 @@ loss! {
     |_loss, input, target| difference("L1Loss", input, target)?.abs()
 }
 
-/// `d² / 2` for magnitudes |d| up to `bound`, else `bound · (|d| − bound / 2)`.
-fn huber(magnitude: &Tensor, bound: f64) -> Result<Tensor> {
+/// Two factors, whose product is `d² / 2` for magnitudes |d| up to `bound`, else `bound · (|d| − bound / 2)`. The first is
+/// at most `bound`.
+fn huber(magnitude: &Tensor, bound: f64) -> Result<[Tensor; 2]> {
     let near = magnitude.clamp_max(bound)?;
-    near.mul(&magnitude.sub(&near.mul_scalar(0.5)?)?)
+    let rest = magnitude.sub(&near.mul_scalar(0.5)?)?;
+    Ok([near, rest])
 }
 
 loss! {
@@ -109,7 +111,8 @@ loss! {
             if beta == 0.0 {
                 return Ok(magnitude);
             }
-            huber(&magnitude, beta)?.div_scalar(beta)
+            let [near, rest] = huber(&magnitude, beta)?;
+            near.div_scalar(beta)?.mul(&rest) // the quotient is at most 1, so the product does not overflow
         })
     }
 }
@@ -140,7 +143,8 @@ loss! {
             return Err(wrong_argument("HuberLoss", "delta", delta, "above 0"));
         }
         computed(&difference, |difference| {
-            huber(&difference.abs()?, delta)
+            let [near, rest] = huber(&difference.abs()?, delta)?;
+            near.mul(&rest)
         })
     }
 }

@@ -37,7 +37,7 @@ pub struct Accuracy {
 }
 
 setters! { Accuracy,
-    /// Counts a sample as correct if its label is among the `k` largest scores; 1 by default.
+    /// Counts a sample as correct if its label is among the `top_k` largest scores; 1 by default.
     top_k: usize;
     /// Leaves out samples with this label, such as padding.
     ignore_index: i64 => ignore_index = Some(ignore_index);
@@ -57,7 +57,7 @@ impl Accuracy {
     /// GPU, which is not waited for, a label that is no class counts as wrong.
     ///
     /// # Errors
-    /// [`Error::Argument`] if the shapes do not match, a label is no class, or there are fewer classes than `k`;
+    /// [`Error::Argument`] if the shapes do not match, a label is no class, or there are fewer classes than `top_k`;
     /// [`Error::Tensor`] if the metric is on another device. Nothing is counted on an error.
     pub fn update(&self, scores: &Tensor, labels: &Tensor<Int>) -> Result<()> {
         let scores = rows_of_scores("Accuracy", scores, labels)?;

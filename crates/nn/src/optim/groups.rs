@@ -172,7 +172,7 @@ impl Groups {
             return Ok(());
         }
         if self.lacks_names {
-            let fix = "make the optimizer of `model.named_parameters()`";
+            let fix = "make the optimizer of `model.named_parameters()`, or leave out a rule that fits none";
             let problem = "`group_where` found no parameters, and some have no names";
             return Err(Error::Argument(format!("{optimizer}: {problem}; {fix}")));
         }

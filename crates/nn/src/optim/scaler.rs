@@ -257,6 +257,7 @@ mod tests {
         assert!(error.to_string().starts_with("GradScaler: the gradients were already unscaled"), "{error}");
         assert_eq!(w.detach().to_vec::<f32>().unwrap(), [0.0]);
     }
+
     #[test]
     fn a_scale_that_can_scale_nothing_is_refused_instead_of_skipping_every_step() {
         for scale in [0.0, -1.0, f64::NAN, f64::INFINITY] {
