@@ -360,9 +360,7 @@ impl Device {
         };
         // Queried without the lock, since host functions take it. Meanwhile other threads find the queues and their caches.
         candidates.into_iter().find_map(|handle| {
-            // SAFETY: the device destroys its queues only when it is dropped.
-            let is_idle = || unsafe { self.core.shared.driver.query_stream(handle) } == Ok(true);
-            if self.core.handles.is_capturing(handle) || !is_idle() {
+            if !self.core.handles.is_idle(&*self.core.shared.driver, handle) {
                 return None;
             }
             let mut queues = lock(&self.core.idle_queues);

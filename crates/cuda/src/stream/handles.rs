@@ -46,6 +46,14 @@ impl Handles {
         lock(&self.0).iter().any(|known| known.handle == stream && known.is_capturing)
     }
 
+    /// Whether the stream neither captures nor has unfinished work.
+    pub(crate) fn is_idle(&self, driver: &dyn Driver, stream: StreamHandle) -> bool {
+        let all = lock(&self.0); // nobody begins a capture meanwhile, which the query would invalidate
+        let is_capturing = all.iter().any(|known| known.handle == stream && known.is_capturing);
+        // SAFETY: as above.
+        !is_capturing && unsafe { driver.query_stream(stream) } == Ok(true)
+    }
+
     /// Waits until all work that was queued on any stream is done.
     pub(crate) fn synchronize(&self, shared: &DeviceShared) -> driver::Result<()> {
         let mut recorded = Vec::new();
