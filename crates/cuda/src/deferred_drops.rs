@@ -8,11 +8,7 @@
 //! Events are queried without the lock of the queue, since host functions defer drops, too. An entry stays in the queue
 //! until it is known to be done, so that other threads find it meanwhile.
 
-use std::{
-    collections::VecDeque,
-    mem,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
+use std::{collections::VecDeque, mem};
 
 use crate::{
     device_shared::DeviceShared,
@@ -141,9 +137,8 @@ impl DeferredDrops {
         self.count.store(0, Relaxed);
         for deferred in queue.entries {
             if done {
-                // The device is being dropped, and the other entries have to be freed, too. The payload of a panic is
-                // forgotten, since its drop can panic as well.
-                mem::forget(catch_unwind(AssertUnwindSafe(|| deferred.free(shared))));
+                // The device is being dropped, and the other entries have to be freed, too.
+                host_function::run_quietly(|| deferred.free(shared));
             } else {
                 shared.recycle_event(deferred.event, EventTiming::Untimed);
                 let len_bytes = deferred.memory.len_bytes();
@@ -162,7 +157,10 @@ impl Deferred {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::sync::Arc;
+    use std::{
+        panic::{AssertUnwindSafe, catch_unwind},
+        sync::Arc,
+    };
 
     use super::*;
     use crate::{Device, software::Config};

@@ -37,6 +37,13 @@ thread_local! {
     static DEFERRED: RefCell<Vec<Deferred>> = const { RefCell::new(Vec::new()) };
 }
 
+/// Runs work whose panic nobody can handle.
+pub(crate) fn run_quietly(work: impl FnOnce()) {
+    let dropped = |panic| catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    let result = catch_unwind(AssertUnwindSafe(work)).or_else(dropped).or_else(dropped);
+    mem::forget(result); // it is a panic only if dropping each payload panics again
+}
+
 /// Runs `work`, which may call the driver or wait for it: at once, or, inside a host function, on another thread
 /// after the function has returned (or at once, if this thread is ending). So a drop inside a host function neither waits
 /// nor leaks.
@@ -59,7 +66,7 @@ fn run_deferred(deferred: Vec<Deferred>) {
     if worker.is_none() {
         let (sender, receiver) = mpsc::channel::<Vec<Deferred>>();
         // The payload of a panic is forgotten: its drop can panic too, which would end the thread.
-        let execute = |work: Deferred| mem::forget(catch_unwind(AssertUnwindSafe(work)));
+        let execute = |work: Deferred| run_quietly(work);
         let run_all = move || receiver.into_iter().flatten().for_each(execute);
         let started = thread::Builder::new().name("after host functions".to_owned()).spawn(run_all);
         *worker = started.is_ok().then_some(sender);
@@ -172,12 +179,11 @@ unsafe extern "C" fn run<F: FnOnce() -> R, R>(data: *mut c_void) {
     let task = unsafe { Box::from_raw(data.cast::<Task<F, R>>()) };
     INSIDE.set(true);
     // Nothing may unwind into C. The drop of a result that nobody waits for can panic too.
-    let panicked = catch_unwind(AssertUnwindSafe(move || {
+    run_quietly(move || {
         let Task { function, outcome } = *task;
         let result = catch_unwind(AssertUnwindSafe(function));
         *lock(&outcome) = Some(result);
-    }));
-    mem::forget(panicked);
+    });
     INSIDE.set(false);
     let deferred = DEFERRED.try_with(RefCell::take).unwrap_or_default();
     if !deferred.is_empty() {
