@@ -1,13 +1,17 @@
 //! Loaders whose workers wait: for a budget, for page-locked memory, or for a worker that starts. A watchdog fails a test that
 //! hangs.
 
+mod gate;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use pagelock_data::{Batches, DataLoader, Dataset, Error, Result, WhenFull};
 use pagelock_memory::{Budget, ByteSize, HostBuffer, Trim};
 use pagelock_tensor::Tensor;
+
+use gate::Gate;
 
 /// The indices of `n` samples.
 struct Numbers(usize);
@@ -21,24 +25,6 @@ impl Dataset for Numbers {
 
     fn get(&self, index: usize) -> Result<usize> {
         Ok(index)
-    }
-}
-
-/// Blocks every thread that passes, until it is opened.
-#[derive(Default)]
-struct Gate {
-    is_open: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn pass(&self) {
-        drop(self.changed.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
-    }
-
-    fn open(&self) {
-        *self.is_open.lock().unwrap() = true;
-        self.changed.notify_all();
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a program sees of workers: the same batches, errors in their place, and nothing left behind.
 
+mod gate;
 mod resident;
 mod worker_names;
 
@@ -15,6 +16,7 @@ use pagelock_memory::{Budget, ByteSize, Trim};
 use pagelock_tensor::{Element, Tensor};
 use proptest::prelude::*;
 
+use gate::Gate;
 use resident::threads;
 use worker_names::without_worker_name;
 
@@ -42,24 +44,6 @@ impl<F: Fn(usize) -> Result<i64> + Send + Sync + 'static> Dataset for Samples<F>
 /// What the loader gives in one epoch: values, or the text of an error.
 fn epoch<E: Element>(loader: &DataLoader<Tensor<E::Kind>>) -> Vec<Result<Vec<E>, String>> {
     loader.iter().map(|batch| batch.map(|batch| batch.to_vec().unwrap()).map_err(|error| error.to_string())).collect()
-}
-
-/// Blocks every thread that passes, until it is opened.
-#[derive(Default)]
-struct Gate {
-    is_open: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Gate {
-    fn pass(&self) {
-        drop(self.changed.wait_while(self.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
-    }
-
-    fn open(&self) {
-        *self.is_open.lock().unwrap() = true;
-        self.changed.notify_all();
-    }
 }
 
 #[test]
