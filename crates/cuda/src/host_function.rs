@@ -37,7 +37,7 @@ thread_local! {
     static DEFERRED: RefCell<Vec<Deferred>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs work whose panic nobody can handle.
+/// Runs work and discards its panic, for callers that must not unwind.
 pub(crate) fn run_quietly(work: impl FnOnce()) {
     let dropped = |panic| catch_unwind(AssertUnwindSafe(|| drop(panic)));
     let result = catch_unwind(AssertUnwindSafe(work)).or_else(dropped).or_else(dropped);

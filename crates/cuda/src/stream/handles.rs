@@ -43,15 +43,14 @@ impl Handles {
     }
 
     pub(crate) fn is_capturing(&self, stream: StreamHandle) -> bool {
-        lock(&self.0).iter().any(|known| known.handle == stream && known.is_capturing)
+        captures(&lock(&self.0), stream)
     }
 
     /// Whether the stream neither captures nor has unfinished work.
     pub(crate) fn is_idle(&self, driver: &dyn Driver, stream: StreamHandle) -> bool {
-        let all = lock(&self.0); // nobody begins a capture meanwhile, which the query would invalidate
-        let is_capturing = all.iter().any(|known| known.handle == stream && known.is_capturing);
+        let all = lock(&self.0); // no capture can begin while this is locked; the query would invalidate it
         // SAFETY: as above.
-        !is_capturing && unsafe { driver.query_stream(stream) } == Ok(true)
+        !captures(&all, stream) && unsafe { driver.query_stream(stream) } == Ok(true)
     }
 
     /// Waits until all work that was queued on any stream is done.
@@ -80,6 +79,10 @@ impl Handles {
         }
         Ok(())
     }
+}
+
+fn captures(all: &[StreamEntry], stream: StreamHandle) -> bool {
+    all.iter().any(|known| known.handle == stream && known.is_capturing)
 }
 
 fn mark(all: &mut [StreamEntry], stream: StreamHandle, is_capturing: bool) {
