@@ -387,3 +387,22 @@ fn a_hook_that_removes_itself_leaves_the_next_one() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn the_order_in_which_a_graph_was_made_does_not_change_the_order_of_sums() -> Result<()> {
+    let of_order = |order: [usize; 3]| {
+        let w = leaf(&[1.0]);
+        let mut losses = [const { None }; 3];
+        for i in order {
+            losses[i] = Some(w.mul_scalar([1e8, 1.0, -1e8][i])?); // as if each was made by a thread of its own
+        }
+        let [a, b, c] = losses.map(|loss| loss.expect("each was made"));
+        a.add(&b)?.add(&c)?.backward()?;
+        w.grad().expect("a gradient").to_vec::<f32>()
+    };
+    let first = of_order([0, 1, 2])?;
+    for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        assert_eq!(of_order(order)?, first, "{order:?}");
+    }
+    Ok(())
+}

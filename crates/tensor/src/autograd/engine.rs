@@ -1,14 +1,16 @@
-//! The engine: walks the graph from the results to the leaves, later nodes first.
+//! The engine: walks the graph from the results to the leaves.
 //!
-//! Every edge points to a lower number, so a node's gradient is complete once no pending node has a higher number:
-//! popping the highest pending number is a topological order, without recursion and without counting edges first.
+//! A pass first lists the nodes depth-first, each behind all of its inputs. It then takes them from the end of the list,
+//! so a node's gradient is complete when its turn comes. The order depends on the graph alone: gradients are added in
+//! the same order in every run, also if several threads made the graph.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use arrayvec::ArrayVec;
 use pagelock_memory::Holder;
+use rustc_hash::FxHashMap;
 
 use super::audit::hidden_from_audit;
 use super::mode::{is_grad_enabled, with_grad_enabled};
@@ -40,13 +42,14 @@ pub(crate) enum RootGradient<'a> {
 /// Runs a pass from `root` and adds to the gradient of each leaf. On an error no leaf is changed.
 pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, options: Options) -> Result<()> {
     with_buffers(|Buffers { pending, leaves }| {
+        pending.list(root, None);
         let begin = |pending: &mut Pending| match start {
             RootGradient::Given(gradient) => pending.arrive(root, gradient),
             RootGradient::One(make) if root.is_watched() || options.create_graph => pending.arrive(root, make()?),
             RootGradient::One(make) => {
                 let function = root.function();
                 let running = profiler::backward(root.name(), root.scope());
-                match function.backward_of_one(root, &mut |input, grad| pending.send(function, None, input, grad))? {
+                match function.backward_of_one(root, &mut |input, grad| pending.send(function, input, grad))? {
                     true => {
                         if !options.retain_graph {
                             function.release();
@@ -60,7 +63,7 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, options: Options
                 }
             }
         };
-        propagate(pending, begin, None, options, &mut |node, grad| {
+        propagate(pending, begin, options, &mut |node, grad| {
             if node.keeps_grad() {
                 leaves.push((node.clone(), Some(grad.clone())));
             }
@@ -72,8 +75,6 @@ pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, options: Options
 /// The gradients of `targets`, in their order. Leaves store nothing.
 pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], options: Options) -> Result<Vec<Option<Raw>>> {
     let mut found = vec![None; targets.len()];
-    let needed = &leading_to(targets, &roots);
-    let begin = |pending: &mut Pending| roots.into_iter().try_for_each(|(root, grad)| pending.arrive(&root, grad));
     let mut visit = |node: &NodeRef, grad: &Raw| {
         for (target, slot) in targets.iter().zip(&mut found) {
             if target.seq() == node.seq() {
@@ -81,58 +82,38 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], options
             }
         }
     };
-    with_buffers(|buffers| propagate(&mut buffers.pending, begin, Some(needed), options, &mut visit))?;
+    with_buffers(|Buffers { pending, .. }| {
+        let of_targets = &targets.iter().map(|target| target.seq()).collect();
+        roots.iter().for_each(|(root, _)| pending.list(root, Some(of_targets)));
+        let begin = |pending: &mut Pending| roots.into_iter().try_for_each(|(root, grad)| pending.arrive(&root, grad));
+        propagate(pending, begin, options, &mut visit)
+    })?;
     for (target, grad) in targets.iter().zip(&mut found) {
         *grad = grad.take().map(|grad| as_derivative(options, || target.converted(grad))).transpose()?;
     }
     Ok(found)
 }
 
-/// The numbers of the targets and of the nodes between the roots and a target.
-fn leading_to(targets: &[NodeRef], roots: &[(NodeRef, Raw)]) -> HashSet<u64> {
-    let mut needed: HashSet<u64> = targets.iter().map(|target| target.seq()).collect();
-    let oldest = needed.iter().copied().min().unwrap_or(u64::MAX);
-    let mut reached = BTreeMap::new();
-    let mut next: Vec<&NodeRef> = roots.iter().map(|(root, _)| root).collect();
-    while let Some(node) = next.pop() {
-        if node.seq() >= oldest && reached.insert(node.seq(), node).is_none() {
-            next.extend(node.function().edges().iter().flatten());
-        }
-    }
-    // Edges point to lower numbers, so the nodes behind a node are decided before it.
-    for (seq, node) in reached {
-        if node.function().edges().iter().flatten().any(|input| needed.contains(&input.seq())) {
-            needed.insert(seq);
-        }
-    }
-    needed
-}
-
-fn is_needed(node: &NodeRef, needed: Option<&HashSet<u64>>) -> bool {
-    needed.is_none_or(|needed| needed.contains(&node.seq()))
-}
-
-/// Propagates the gradients that `begin` adds, to all nodes or to those with the `needed` numbers, and calls `visit`
-/// with each node's complete gradient.
+/// Propagates the gradients that `begin` adds to all listed nodes, and calls `visit` with each node's complete gradient.
 fn propagate(
     pending: &mut Pending,
     begin: impl FnOnce(&mut Pending) -> Result<()>,
-    needed: Option<&HashSet<u64>>,
     options: Options,
     visit: &mut dyn FnMut(&NodeRef, &Raw),
 ) -> Result<()> {
     as_derivative(options, || {
         begin(pending)?;
-        while let Some((node, grad)) = pending.pop_latest()? {
+        while let Some((node, grad)) = pending.next()? {
+            let Some(grad) = grad else { continue }; // no gradient has reached it
             let grad = if node.is_watched() { node.through_hooks(node.converted(grad)?)? } else { grad };
             visit(&node, &grad);
             let function = node.function();
-            if !function.edges().iter().flatten().any(|input| is_needed(input, needed)) {
+            if !function.edges().iter().flatten().any(|input| pending.position(input).is_some()) {
                 continue; // a leaf, or a target that leads to no other one
             }
             let _running = profiler::backward(node.name(), node.scope());
             if !pending.add_part(function, &grad, options)? {
-                function.backward(&node, grad, &mut |input, grad| pending.send(function, needed, input, grad))?;
+                function.backward(&node, grad, &mut |input, grad| pending.send(function, input, grad))?;
             }
             if !options.retain_graph {
                 function.release();
@@ -148,29 +129,69 @@ fn as_derivative<R>(options: Options, f: impl FnOnce() -> R) -> R {
     hidden_from_audit(|| with_grad_enabled(options.create_graph, || autocast::no_autocast(f)))
 }
 
-/// Gradients that have arrived at a node and are not yet propagated.
+/// The nodes that are still to be visited, and the gradients that have arrived there.
+#[derive(Default)]
 struct Pending {
-    numbers: BinaryHeap<u64>, // of the nodes in `grads`
-    grads: HashMap<u64, (NodeRef, Raw)>,
+    /// Each behind all of its inputs.
+    nodes: Vec<NodeRef>,
+    /// The gradient of each of the nodes, if one has arrived.
+    grads: Vec<Option<Raw>>,
+    /// Where the nodes with these numbers are in `nodes`; `None` for nodes that lead to no target.
+    positions: FxHashMap<u64, Option<usize>>,
+    /// While nodes are listed: the path to the current one, each with the number of its inputs that were visited.
+    path: Vec<(NodeRef, usize)>,
     /// Gradients that are still to be added to those in `grads`, at most one per node.
-    unadded: ArrayVec<(u64, Raw), MAX_PAIRS>,
+    unadded: ArrayVec<(usize, Raw), MAX_PAIRS>,
 }
 
 impl Pending {
-    /// Stores a gradient that arrives at `node`: in `grads` if it is the first, else in `unadded`.
+    /// Lists the nodes behind `root`, and `root` itself: all, or the `targets` and those that lead to one.
+    fn list(&mut self, root: &NodeRef, targets: Option<&HashSet<u64>>) {
+        let oldest = targets.and_then(|targets| targets.iter().copied().min()).unwrap_or(0);
+        self.enter(root, oldest);
+        while let Some((node, n_visited)) = self.path.last_mut() {
+            if let Some(input) = node.function().edges().get(*n_visited) {
+                *n_visited += 1;
+                if let Some(input) = input.clone() {
+                    self.enter(&input, oldest);
+                }
+                continue;
+            }
+            let Some((node, _)) = self.path.pop() else { break };
+            let leads_on = || node.function().edges().iter().flatten().any(|input| self.position(input).is_some());
+            if targets.is_none_or(|targets| targets.contains(&node.seq()) || leads_on()) {
+                self.positions.insert(node.seq(), Some(self.nodes.len()));
+                self.nodes.push(node);
+                self.grads.push(None);
+            }
+        }
+    }
+
+    /// Begins to visit a node, unless it was visited, or is older than every target: inputs are older than results.
+    fn enter(&mut self, node: &NodeRef, oldest: u64) {
+        if node.seq() >= oldest && !self.positions.contains_key(&node.seq()) {
+            self.positions.insert(node.seq(), None);
+            self.path.push((node.clone(), 0));
+        }
+    }
+
+    fn position(&self, node: &NodeRef) -> Option<usize> {
+        self.positions.get(&node.seq()).copied().flatten()
+    }
+
+    /// Stores a gradient that arrives at `node`, if that is listed: in `grads` if it is the first, else in `unadded`.
     fn arrive(&mut self, node: &NodeRef, grad: Raw) -> Result<()> {
+        let Some(position) = self.position(node) else { return Ok(()) };
         node.check_shape("backward", &grad)?;
         let grad = node.acceptable(grad)?;
-        let seq = node.seq();
-        if !self.grads.contains_key(&seq) {
-            self.numbers.push(seq);
-            self.grads.insert(seq, (node.clone(), grad));
+        if self.grads[position].is_none() {
+            self.grads[position] = Some(grad);
             return Ok(());
         }
-        if self.unadded.is_full() || self.unadded.iter().any(|(other, _)| *other == seq) {
+        if self.unadded.is_full() || self.unadded.iter().any(|(other, _)| *other == position) {
             self.add_up()?;
         }
-        self.unadded.push((seq, grad));
+        self.unadded.push((position, grad));
         Ok(())
     }
 
@@ -180,21 +201,22 @@ impl Pending {
         if self.unadded.is_empty() {
             return Ok(());
         }
-        let (mut nodes, mut pairs) = (ArrayVec::<_, MAX_PAIRS>::new(), Pairs::new());
-        for (seq, grad) in self.unadded.drain(..) {
-            let Some((node, earlier)) = self.grads.remove(&seq) else { unreachable!("something has reached the node") };
+        let (mut positions, mut pairs) = (ArrayVec::<_, MAX_PAIRS>::new(), Pairs::new());
+        for (position, grad) in self.unadded.drain(..) {
+            let (node, earlier) = (&self.nodes[position], self.grads[position].take());
+            let Some(earlier) = earlier else { unreachable!("a gradient has reached the node") };
             pairs.push([node.converted(earlier)?, node.converted(grad)?]);
-            nodes.push(node);
+            positions.push(position);
         }
         let sums = pair_sums(&pairs)?;
-        self.grads.extend(nodes.into_iter().zip(sums).map(|(node, sum)| (node.seq(), (node, sum))));
+        positions.into_iter().zip(sums).for_each(|(position, sum)| self.grads[position] = Some(sum));
         Ok(())
     }
 
-    /// Passes the gradient of an input on, if its node is `needed`.
-    fn send(&mut self, function: &dyn GradFn, needed: Option<&HashSet<u64>>, input: usize, grad: Raw) -> Result<()> {
+    /// Passes the gradient of an input on.
+    fn send(&mut self, function: &dyn GradFn, input: usize, grad: Raw) -> Result<()> {
         match &function.edges()[input] {
-            Some(next) if is_needed(next, needed) => self.arrive(next, sum_down(grad, next.shape())?),
+            Some(next) if self.position(next).is_some() => self.arrive(next, sum_down(grad, next.shape())?),
             _ => Ok(()),
         }
     }
@@ -203,7 +225,8 @@ impl Pending {
     /// nothing, if the whole has no gradient yet, another handle shares that gradient, or the sum must be recorded.
     fn add_part(&mut self, function: &dyn GradFn, grad: &Raw, options: Options) -> Result<bool> {
         let [Some(input)] = function.edges() else { return Ok(false) };
-        let Some((_, whole)) = self.grads.get(&input.seq()).filter(|_| !options.create_graph) else { return Ok(false) };
+        let arrived = self.position(input).and_then(|position| self.grads[position].as_ref());
+        let Some(whole) = arrived.filter(|_| !options.create_graph) else { return Ok(false) };
         let Some(part) = function.part(&whole.layout) else { return Ok(false) };
         if !whole.storage.is_unique() || whole.layout.overlaps() || whole.dtype() != grad.dtype() {
             return Ok(false);
@@ -212,17 +235,10 @@ impl Pending {
         Ok(true)
     }
 
-    /// The latest node and its gradient, which is complete.
-    fn pop_latest(&mut self) -> Result<Option<(NodeRef, Raw)>> {
+    /// The next node and its gradient, which is complete.
+    fn next(&mut self) -> Result<Option<(NodeRef, Option<Raw>)>> {
         self.add_up()?;
-        Ok(self.numbers.pop().and_then(|seq| self.grads.remove(&seq)))
-    }
-}
-
-impl Default for Pending {
-    /// With spare capacity, so that the map does not grow in the middle of training.
-    fn default() -> Pending {
-        Pending { numbers: BinaryHeap::new(), grads: HashMap::with_capacity(64), unadded: ArrayVec::new() }
+        Ok(self.nodes.pop().zip(self.grads.pop()))
     }
 }
 
@@ -258,12 +274,16 @@ fn with_buffers<R>(walk: impl FnOnce(&mut Buffers) -> R) -> R {
 
 impl Buffers {
     fn clear(&mut self) {
-        let Buffers { pending: Pending { numbers, grads, unadded }, leaves } = self;
+        let Buffers { pending: Pending { nodes, grads, positions, path, unadded }, leaves } = self;
         unadded.clear();
-        numbers.clear();
-        numbers.shrink_to(MAX_CAPACITY);
+        nodes.clear();
+        nodes.shrink_to(MAX_CAPACITY);
         grads.clear();
         grads.shrink_to(MAX_CAPACITY);
+        positions.clear();
+        positions.shrink_to(MAX_CAPACITY);
+        path.clear();
+        path.shrink_to(MAX_CAPACITY);
         leaves.clear();
         leaves.shrink_to(MAX_CAPACITY);
     }
