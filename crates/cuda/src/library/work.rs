@@ -107,20 +107,7 @@ impl<K: Eq + Hash, P> PlanCache<K, P> {
     }
 }
 
-/// The plan, and scratch memory for it. If the memory cannot be allocated, the plan that `without_scratch` returns,
-/// which gets the error.
-pub(super) fn with_scratch<P>(
-    stream: &Stream,
-    plan: Arc<Mutex<P>>,
-    scratch_bytes: usize,
-    without_scratch: impl FnOnce(Error) -> Result<Arc<Mutex<P>>>,
-) -> Result<(Arc<Mutex<P>>, Option<DeviceBuffer<u8>>)> {
-    if scratch_bytes == 0 {
-        return Ok((plan, None));
-    }
-    match stream.allocate::<u8>(scratch_bytes) {
-        Ok(scratch) => Ok((plan, Some(scratch))),
-        Err(shortage @ (Error::OutOfMemory { .. } | Error::Memory(_))) => Ok((without_scratch(shortage)?, None)),
-        Err(other) => Err(other),
-    }
+/// Scratch memory for a plan, if it needs some.
+pub(super) fn scratch(stream: &Stream, bytes: usize) -> Result<Option<DeviceBuffer<u8>>> {
+    if bytes == 0 { Ok(None) } else { stream.allocate(bytes).map(Some) }
 }

@@ -12,6 +12,7 @@ use pagelock_cuda::LibraryAbsence;
 use pagelock_cuda::library::{Blas, Choice, DataType, Dnn};
 
 use super::CudaDevice;
+use crate::deterministic::are_deterministic_algorithms_enabled;
 use crate::element::DType;
 use crate::error::{Error, Result};
 use crate::thread_value::with_value;
@@ -195,16 +196,20 @@ impl Work<'_> {
         }
     }
 
-    /// Whether the library has queued the work. False if it refused and this crate's kernels may compute it.
+    /// Whether the library has queued the work. False if it refused and this crate's kernels may compute it. Whether
+    /// there is scratch memory may differ from run to run, so a shortage is an error while algorithms must be deterministic.
     pub(crate) fn is_done(&self, queued: Result<(), cuda::Error>) -> Result<bool> {
         match queued {
             Ok(()) => Ok(true),
-            Err(
-                cuda::Error::Library { .. }
-                | cuda::Error::Unsupported { .. }
-                | cuda::Error::OutOfMemory { .. }
-                | cuda::Error::Memory(_),
-            ) if kernels() != Kernels::Library => Ok(false),
+            Err(shortage @ (cuda::Error::OutOfMemory { .. } | cuda::Error::Memory(_))) => {
+                match are_deterministic_algorithms_enabled() || kernels() == Kernels::Library {
+                    true => Err(Error::cuda(self.op, shortage)),
+                    false => Ok(false),
+                }
+            }
+            Err(cuda::Error::Library { .. } | cuda::Error::Unsupported { .. }) if kernels() != Kernels::Library => {
+                Ok(false)
+            }
             Err(source) => Err(self.error(source)),
         }
     }

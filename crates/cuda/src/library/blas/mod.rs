@@ -74,9 +74,6 @@ pub(super) fn is_available() -> bool {
     api().is_ok()
 }
 
-/// The most scratch memory that an algorithm may use.
-const MAX_SCRATCH_BYTES: usize = 32 << 20;
-
 /// The strides of a batch of matrices: element `[b, i, j]` is at index `b · batch + i · row + j · column`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Matrices {
@@ -189,10 +186,9 @@ impl Blas {
         factors.iter().chain(&bias).try_for_each(|view| view.check_same_device(stream.core()))?;
         out.check_same_device(stream.core())?;
         let addresses = [factors[0].address().0, factors[1].address().0, out.address().0];
-        let key = |scratch_bytes| Key { product: *product, alignments: addresses.map(alignment), scratch_bytes };
-        let plan = self.plan(key(MAX_SCRATCH_BYTES))?;
+        let plan = self.plan(Key { product: *product, alignments: addresses.map(alignment) })?;
         let scratch_bytes = lock(&plan).scratch_bytes();
-        let (plan, scratch) = work::with_scratch(stream, plan, scratch_bytes, |_| self.plan(key(0)))?;
+        let scratch = work::scratch(stream, scratch_bytes)?;
         let plan = lock(&plan);
         let bias_address = bias.map(|bias| bias.address().0);
         let mut accesses = [factors[0].access(); 5];

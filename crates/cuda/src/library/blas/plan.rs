@@ -15,9 +15,10 @@ pub(super) struct Key {
     pub(super) product: Product,
     /// The alignments of the addresses of the factors and the result.
     pub(super) alignments: [u32; 3],
-    /// The most scratch memory.
-    pub(super) scratch_bytes: usize,
 }
+
+/// The most scratch memory that an algorithm may use.
+const MAX_SCRATCH_BYTES: usize = 32 << 20;
 
 /// `cublasLtMatmulAlgo_t`.
 pub(super) type Algorithm = [u64; 8];
@@ -246,7 +247,7 @@ fn propose(
     // SAFETY: writes one handle.
     check_status("cublasLtMatmulPreferenceCreate", unsafe { (api.create_preference)(&mut handle) })?;
     let preference = OwnedHandle { api, handle, destroy: api.destroy_preference };
-    set_preference(api, handle, MAX_SCRATCH, key.scratch_bytes)?;
+    set_preference(api, handle, MAX_SCRATCH, MAX_SCRATCH_BYTES)?;
     let [left_alignment, right_alignment, result_alignment] = key.alignments;
     let alignments = [right_alignment, left_alignment, result_alignment, result_alignment];
     for (attribute, alignment) in ALIGNMENTS.into_iter().zip(alignments) {

@@ -2,7 +2,7 @@
 
 use super::{
     Call, Dnn,
-    plan::{Key, Plan, UNSUPPORTED},
+    plan::{Operation, Plan, UNSUPPORTED},
 };
 use crate::{
     error::{Error, Result},
@@ -17,15 +17,20 @@ const REPETITIONS: usize = 3;
 
 impl Dnn {
     /// The fastest plan, from the cache or measured now. The measurement computes the result with each plan in turn.
-    pub(super) fn fastest(&self, stream: &Stream, key: &Key, call: &Call<'_>) -> Result<Result<Plan, Refusal>> {
+    pub(super) fn fastest(
+        &self,
+        stream: &Stream,
+        operation: &Operation,
+        call: &Call<'_>,
+    ) -> Result<Result<Plan, Refusal>> {
         let cache = UserCache::of_user("plans", "PAGELOCK_PLAN_CACHE")?;
         let device = self.device.properties();
-        let name = hash([&device.name[..], &format!("cuDNN {}", self.version), &format!("{key:?}")]);
+        let name = hash([&device.name[..], &format!("cuDNN {}", self.version), &format!("{operation:?}")]);
         let cached = cache.read(&name, 8).and_then(|bytes| Some(u64::from_le_bytes(bytes.try_into().ok()?)));
-        if let Some(plan) = cached.and_then(|cached| self.plans_of(key, Some(cached as usize)).ok()?.pop()) {
+        if let Some(plan) = cached.and_then(|cached| self.plans_of(operation, Some(cached as usize)).ok()?.pop()) {
             return Ok(Ok(plan.1));
         }
-        let plans = match self.plans_of(key, None) {
+        let plans = match self.plans_of(operation, None) {
             Ok(plans) => plans,
             Err(refusal) => return Ok(Err(refusal)),
         };
@@ -42,9 +47,9 @@ impl Dnn {
     }
 
     /// All plans with their numbers, or only the plan of number `only`.
-    fn plans_of(&self, key: &Key, only: Option<usize>) -> Result<Vec<(usize, Plan)>, Refusal> {
+    fn plans_of(&self, operation: &Operation, only: Option<usize>) -> Result<Vec<(usize, Plan)>, Refusal> {
         let handle = lock(&self.handle);
-        let plans = Plan::all(self.api, handle.get(), key, |number| only.is_none_or(|only| only == number))?;
+        let plans = Plan::all(self.api, handle.get(), operation, |number| only.is_none_or(|only| only == number))?;
         Ok(plans.collect())
     }
 

@@ -21,7 +21,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use self::plan::{Key, Operation, Plan};
+use self::plan::{Operation, Plan};
 pub use self::{
     attention::{Attention, AttentionGrads},
     convolution::{Convolution, ConvolutionKind},
@@ -110,7 +110,7 @@ pub struct Dnn {
     api: &'static Api,
     version: usize,
     handle: Mutex<Handle>, // guards the library's handle, which is not thread-safe
-    plans: PlanCache<Key, Plan>,
+    plans: PlanCache<Operation, Plan>,
 }
 
 impl Dnn {
@@ -137,12 +137,9 @@ impl Dnn {
 
     /// Queues an operation, with scratch memory.
     fn compute(&self, stream: &Stream, operation: Operation, call: &Call<'_>) -> Result<()> {
-        let key = |scratch_bytes| Key { operation, scratch_bytes };
-        let plan = self.plan(stream, key(operation.max_scratch_bytes()), call)?;
+        let plan = self.plan(stream, operation, call)?;
         let scratch_bytes = lock(&plan).scratch_bytes();
-        let (plan, scratch) = work::with_scratch(stream, plan, scratch_bytes, |shortage| {
-            self.plan(stream, key(0), call).map_err(|_| shortage)
-        })?;
+        let scratch = work::scratch(stream, scratch_bytes)?;
         let result = self.run(stream, &lock(&plan), scratch.as_ref(), call)?;
         result.map_err(|status| refused(&operation, "cudnnBackendExecute", status))
     }
@@ -170,18 +167,18 @@ impl Dnn {
         })
     }
 
-    fn plan(&self, stream: &Stream, mut key: Key, call: &Call<'_>) -> Result<Arc<Mutex<Plan>>> {
-        if stream.core().is_capturing() && !self.plans.contains(&key) {
-            *key.operation.choice_mut() = Choice::First;
+    fn plan(&self, stream: &Stream, mut operation: Operation, call: &Call<'_>) -> Result<Arc<Mutex<Plan>>> {
+        if stream.core().is_capturing() && !self.plans.contains(&operation) {
+            *operation.choice_mut() = Choice::First;
         }
-        let plan = self.plans.get(key, || {
+        let plan = self.plans.get(operation, || {
             work::make_current(&self.device, LIBRARY)?;
-            match *key.operation.choice_mut() {
-                Choice::First => Ok(Plan::first(self.api, lock(&self.handle).get(), &key)),
-                Choice::Measured => self.fastest(stream, &key, call),
+            match *operation.choice_mut() {
+                Choice::First => Ok(Plan::first(self.api, lock(&self.handle).get(), &operation)),
+                Choice::Measured => self.fastest(stream, &operation, call),
             }
         })?;
-        plan.map_err(|Refusal { call, status }| refused(&key.operation, call, status))
+        plan.map_err(|Refusal { call, status }| refused(&operation, call, status))
     }
 }
 

@@ -24,14 +24,6 @@ pub(super) enum Operation {
     AttentionGrads(AttentionGrads),
 }
 
-/// The key of a cached plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) operation: Operation,
-    /// The most scratch memory.
-    pub(super) scratch_bytes: usize,
-}
-
 /// More than the library proposes: it has proposed up to 37. For `f32`, engines that use tensor cores come first, so
 /// a lower limit might cut off all exact ones.
 const MAX_PROPOSALS: usize = 128;
@@ -131,18 +123,18 @@ impl fmt::Display for Operation {
 
 impl Plan {
     /// The first suitable plan of those that the library proposes.
-    pub(super) fn first(api: &'static Api, library: *mut c_void, key: &Key) -> Result<Plan, Refusal> {
-        Plan::all(api, library, key, |_| true)?.next().map(|(_, plan)| plan).ok_or(UNSUPPORTED)
+    pub(super) fn first(api: &'static Api, library: *mut c_void, operation: &Operation) -> Result<Plan, Refusal> {
+        Plan::all(api, library, operation, |_| true)?.next().map(|(_, plan)| plan).ok_or(UNSUPPORTED)
     }
 
     /// The suitable plans among the library's proposals, with their positions; only positions that are `wanted`.
     pub(super) fn all<'a>(
         api: &'static Api,
         library: *mut c_void,
-        key: &'a Key,
+        operation: &'a Operation,
         wanted: impl Fn(usize) -> bool + 'a,
     ) -> Result<impl Iterator<Item = (usize, Plan)> + 'a, Refusal> {
-        let graph = Arc::new(key.operation.graph(api, library)?);
+        let graph = Arc::new(operation.graph(api, library)?);
         let of_mode = {
             let graph = graph.clone();
             move |mode| proposals(api, &graph.descriptor, mode).unwrap_or_default()
@@ -151,7 +143,7 @@ impl Plan {
         let modes = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK];
         let configurations = modes.into_iter().flat_map(of_mode).enumerate();
         let plan = move |(number, configuration): (usize, Descriptor)| {
-            if !wanted(number) || !is_acceptable(&configuration, &key.operation).unwrap_or(false) {
+            if !wanted(number) || !is_acceptable(&configuration, operation).unwrap_or(false) {
                 return None;
             }
             let attributes = [
@@ -161,7 +153,7 @@ impl Plan {
             let plan = Descriptor::with(api, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &attributes).ok()?;
             let scratch_bytes = plan.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE).ok()?.max(0) as usize;
             let plan = Plan { api, plan, scratch_bytes, _parts: (graph.clone(), configuration) };
-            (scratch_bytes <= key.scratch_bytes).then_some((number, plan))
+            (scratch_bytes <= operation.max_scratch_bytes()).then_some((number, plan))
         };
         Ok(configurations.filter_map(plan))
     }
