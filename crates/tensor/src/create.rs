@@ -19,7 +19,6 @@ use crate::element::{DType, Element, Scalar};
 use crate::error::{Error, Result};
 use crate::inlined::{Array, Slice};
 use crate::kind::{ElementOf, Facts, Float, Int, Kind, Number, Numeric, facts};
-use crate::layout::Layout;
 use crate::ops::cast;
 use crate::profiler;
 use crate::random::{self, Draw, Generator};
@@ -451,10 +450,7 @@ fn fresh_on(
 
 fn filled_like(op: &'static str, like: &Raw, value: Scalar) -> Result<Raw> {
     let filled = filled(like.storage.device(), op, *like.shape(), like.dtype(), value)?;
-    Ok(match like.layout.order() {
-        Some(order) => filled.with_layout(Layout::in_order(*like.shape(), &order)),
-        None => filled,
-    })
+    Ok(filled.with_layout(like.layout.dense()))
 }
 
 static FULL: Formula = Formula { name: "full", inputs: &["to"], constants: &["value"], text: "value", changes: true };

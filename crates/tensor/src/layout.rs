@@ -66,6 +66,14 @@ impl Layout {
         if order[of_one..].is_sorted() { None } else { Some(order) }
     }
 
+    /// Without gaps and repeated elements, in the same order, at the start of a storage.
+    pub(crate) fn dense(&self) -> Layout {
+        match self.order() {
+            Some(order) => Layout::in_order(self.shape, &order),
+            None => Layout::contiguous(self.shape),
+        }
+    }
+
     /// Whether the elements lie as in [`channels_last`](Self::channels_last), wherever they start.
     pub(crate) fn is_channels_last(&self) -> bool {
         let [batch, channels, height, width] = *self.shape else { return false };

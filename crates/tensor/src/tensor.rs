@@ -117,6 +117,19 @@ impl Raw {
         Ok(Raw { node: self.node.clone(), ..self.gap_free()? })
     }
 
+    /// This tensor if it is dense, else a copy that is, with the dimensions in the same order; at its place in the graph.
+    pub(crate) fn dense(&self) -> Result<Raw> {
+        let layout = self.layout.dense();
+        let dense = match self.layout.order() {
+            _ if self.layout.is_dense() => self.with_layout(layout.starting_at(self.layout.offset())),
+            Some(order) => {
+                self.with_layout(self.layout.permute(&order)).detached_copy("contiguous")?.with_layout(layout)
+            }
+            None => self.detached_copy("contiguous")?,
+        };
+        Ok(Raw { node: self.node.clone(), ..dense })
+    }
+
     /// A contiguous copy in a storage of its own, outside the graph.
     pub(crate) fn detached_copy(&self, op: &'static str) -> Result<Raw> {
         let device = self.storage.device();

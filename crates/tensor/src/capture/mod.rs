@@ -47,8 +47,9 @@ use crate::transfer::many::{allocate_like, upload_to};
 ///
 /// [`run`](CapturedStep::run) returns what the step returns. On a GPU, the first two calls with inputs of some shapes
 /// run the step. The third call captures the step's work as a graph, and for small steps the fourth and the fifth do.
-/// Later calls launch the graph: the same kernels with the same arguments give the same bits. Other shapes have
-/// graphs of their own, so a smaller last batch needs nothing special. On the CPU every call runs the step.
+/// Later calls launch the graph: the same kernels with the same arguments give the same bits. Other shapes, and other
+/// orders of the dimensions in memory, have graphs of their own, so a smaller last batch needs nothing special. In all
+/// calls on a GPU the step sees inputs without gaps and repeated elements. On the CPU every call runs the step.
 ///
 /// Inputs on the host are copied while the GPU still runs the previous step, and the program does not wait for copies
 /// from page-locked memory. So the inputs of a call are kept until the next call. Small inputs, of at most 256 KiB,

@@ -14,20 +14,21 @@ pub(super) mod sealed {
     use super::{Device, Raw, Result};
 
     pub trait Sealed: Clone {
-        /// These tensors on `device`.
+        /// These tensors on `device`, without gaps on a GPU, as in the slots.
         fn on(&self, device: &Device) -> Result<Self>;
 
         /// Tensors like these, each made by `next`.
         fn of(&self, next: &mut dyn FnMut() -> Raw) -> Self;
 
-        /// Whether these have the shapes and types of the slots, the tensors that a graph reads.
+        /// Whether these have the shapes, the types and, apart from gaps, the strides of the slots, the tensors that a
+        /// graph reads.
         fn fits(&self, slots: &Self) -> bool;
 
         /// Whether any of them is on the host.
         fn is_on_host(&self) -> bool;
 
-        /// Copies tensors that are on a device into their slots. Appends tensors on the host, made contiguous, and
-        /// their slots to `from_host`.
+        /// Copies tensors that are on a device into their slots. Appends tensors on the host, without gaps, and their
+        /// slots to `from_host`.
         fn copy_to(&self, slots: &Self, from_host: &mut Vec<(Raw, Raw)>) -> Result<()>;
 
         /// These tensors outside the autograd graph.
@@ -43,7 +44,7 @@ impl<K: Kind> Tensors for Tensor<K> {}
 
 impl<K: Kind> Sealed for Tensor<K> {
     fn on(&self, device: &Device) -> Result<Self> {
-        self.to(device)
+        if device.is_cpu() { self.to(device) } else { self.raw().dense()?.to(device).map(Raw::typed) }
     }
 
     fn of(&self, next: &mut dyn FnMut() -> Raw) -> Self {
@@ -51,7 +52,8 @@ impl<K: Kind> Sealed for Tensor<K> {
     }
 
     fn fits(&self, slots: &Self) -> bool {
-        self.shape() == slots.shape() && self.dtype() == slots.dtype()
+        let same_kind = self.shape() == slots.shape() && self.dtype() == slots.dtype();
+        same_kind && self.raw().layout.dense().strides() == slots.raw().layout.strides()
     }
 
     fn is_on_host(&self) -> bool {
@@ -63,7 +65,7 @@ impl<K: Kind> Sealed for Tensor<K> {
         if !self.is_on_host() {
             return slots.copy_(&source.to(&slots.device())?);
         }
-        from_host.push((source.contiguous()?.into_raw(), slots.raw().clone()));
+        from_host.push((source.raw().dense()?, slots.raw().clone()));
         Ok(())
     }
 

@@ -201,7 +201,7 @@ fn host<'a>(locked: &'a Locked<'_>) -> &'a HostBuffer {
     locked.host().unwrap_or_else(|| unreachable!("the tensor is on the host"))
 }
 
-/// Allocates contiguous tensors like these on a device, in one block. They are as far apart as those of a loader's
+/// Allocates tensors like these on a device, without gaps, in one block. They are as far apart as those of a loader's
 /// batch, so that one copy fills them all.
 pub(crate) fn allocate_like(tensors: &[Raw], device: &Device, cuda: &CudaDevice) -> Result<Vec<Raw>> {
     let ranges = tensors.iter().scan(0, |start: &mut usize, tensor| {
@@ -213,14 +213,15 @@ pub(crate) fn allocate_like(tensors: &[Raw], device: &Device, cuda: &CudaDevice)
     let len_bytes = ranges.clone().last().map_or(0, |range| range.end);
     let parts = cuda.stream().allocate(len_bytes).and_then(|whole| whole.split(ranges));
     let parts = parts.map_err(|source| refused(&tensors.iter().collect::<Vec<_>>(), source))?;
-    let slot = |(like, part): (&Raw, DeviceBuffer<u8>)| {
-        let layout = Layout::contiguous(*like.shape());
-        Raw { storage: on_cuda(part, like.dtype(), device), layout, node: None }
+    let slot = |(like, part): (&Raw, DeviceBuffer<u8>)| Raw {
+        storage: on_cuda(part, like.dtype(), device),
+        layout: like.layout.dense(),
+        node: None,
     };
     Ok(tensors.iter().zip(parts).map(slot).collect())
 }
 
-/// Copies contiguous tensors of the host, each to a tensor of its length on the stream's device, together.
+/// Copies dense tensors of the host, each to one with the same strides on the stream's device, together.
 pub(crate) fn upload_to(copies: &[(Raw, Raw)], stream: &Stream) -> Result<()> {
     if copies.is_empty() {
         return Ok(());
