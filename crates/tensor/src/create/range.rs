@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::inlined::Array;
 use crate::shape::Shape;
 use crate::storage::Fresh;
-use crate::tensor::{Raw, by_dtype, by_real};
+use crate::tensor::{Raw, by_dtype};
 
 /// `start, start + step, …` before `end`. A float is taken for the shortest decimal that rounds to it, as in PyTorch.
 pub(super) fn range(device: &Device, [start, end, step]: [Scalar; 3], dtype: DType) -> Result<Raw> {
@@ -34,31 +34,35 @@ pub(super) fn range(device: &Device, [start, end, step]: [Scalar; 3], dtype: DTy
     match device {
         Device::Cpu => range_on_cpu(shape, numbers, dtype),
         Device::Cuda(cuda) => {
-            fresh_on("arange", (device, cuda), (shape, dtype), |out| range_on_cuda(cuda, numbers, out))
+            let (is_float, [start, step]) = match numbers {
+                [Scalar::Int(start), Scalar::Int(step)] => (false, [start as u64, step as u64]),
+                floats => (true, floats.mapped(|value| decimal(value.to_f64(), dtype).to_bits())),
+            };
+            let (kernel, range) = (("range", ("IS_FLOAT", is_float)), [start, step, steps as u64]);
+            fresh_on("arange", (device, cuda), (shape, dtype), |out| run("arange", cuda, kernel, &range, out))
         }
     }
 }
 
-fn range_on_cuda(device: &CudaDevice, numbers: [Scalar; 2], mut out: CudaOut<'_>) -> Result<()> {
-    static CODE: Code = Code { name: "arange", text: include_str!("range.cu") };
+/// Runs a kernel of `range.cu`, compiled with one constant. `numbers` are the fields of the struct that it takes, as bits.
+fn run(
+    op: &'static str,
+    device: &CudaDevice,
+    (kernel, (constant, value)): (&'static str, (&'static str, bool)),
+    numbers: &[u64],
+    mut out: CudaOut<'_>,
+) -> Result<()> {
+    static CODE: Code = Code { name: "range", text: include_str!("range.cu") };
     const THREADS: usize = 256;
-    let (n, dtype) = (out.shape().elements(), out.dtype());
+    let (n, types) = (out.shape().elements(), [out.dtype(); 2]);
     if n == 0 {
         return Ok(());
     }
-    let (is_float, numbers) = match numbers {
-        [Scalar::Int(start), Scalar::Int(step)] => (false, [start as u64, step as u64]),
-        floats => (true, floats.mapped(|value| decimal(value.to_f64(), dtype).to_bits())),
-    };
-    count("arange", n.div_ceil(THREADS))?;
-    let bytes = [numbers[0], numbers[1], n as u64].mapped(u64::to_ne_bytes);
-    let [first, step, len] = bytes.each_ref().mapped(|number| Argument::Value(number));
-    let constants = Constants::of(&[("IS_FLOAT", is_float.into())]);
-    let launch = Launch::covering(n, THREADS as u32);
+    count(op, n.div_ceil(THREADS))?;
+    let arguments = [out.argument(), Argument::Value(bytemuck::cast_slice(numbers))];
+    let (constants, launch) = (Constants::of(&[(constant, value.into())]), Launch::covering(n, THREADS as u32));
     // SAFETY: the kernel takes these; the result has n elements.
-    unsafe {
-        CODE.launch_for(device, "arange", ([dtype; 2], "range"), constants, launch, &[out.argument(), first, step, len])
-    }
+    unsafe { CODE.launch_for(device, op, (types, kernel), constants, launch, &arguments) }
 }
 
 fn range_on_cpu(shape: Shape, numbers: [Scalar; 2], dtype: DType) -> Result<Raw> {
@@ -99,27 +103,32 @@ fn fill((out, dtype): (&mut Fresh, DType), number: impl Fn(usize) -> Scalar + Sy
     }
 }
 
-/// Applies `f` to each of `steps` evenly spaced numbers. The second half counts from the end, as in PyTorch.
+/// `steps` evenly spaced numbers, or `base` to the power of each. The second half counts from the end, as in PyTorch.
 pub(super) fn spaced(
     op: &'static str,
-    dtype: DType,
+    (device, dtype): (&Device, DType),
     ([start, end], steps): ([f64; 2], usize),
-    f: impl Fn(f64) -> f64 + Sync + Copy,
+    base: Option<f64>,
 ) -> Result<Raw> {
     let step = (end - start) / steps.saturating_sub(1).max(1) as f64;
-    let mut out = Fresh::allocate(op, Shape::new(&[steps])?, dtype)?;
-    match Half::of(dtype) {
-        Some(half) => cpu::fill_halves_by_number(
-            out.bits(),
-            half,
+    let shape = Shape::new(&[steps])?;
+    if let Device::Cuda(cuda) = device {
+        let [first, last, step, base_bits] = [start, end, step, base.unwrap_or(0.0)].mapped(f64::to_bits);
+        let (kernel, spaced) = (("spaced", ("IS_POWER", base.is_some())), [first, last, step, base_bits, steps as u64]);
+        return fresh_on(op, (device, cuda), (shape, dtype), |out| run(op, cuda, kernel, &spaced, out));
+    }
+    let mut out = Fresh::allocate(op, shape, dtype)?;
+    match base {
+        Some(base) => fill(
+            (&mut out, dtype),
             #[inline(always)]
-            move |i| f(spaced_number([start, end, step], steps, i)),
+            move |i| Scalar::Float(base.powf(spaced_number([start, end, step], steps, i))),
         ),
-        None => by_real!(dtype, R => cpu::fill_by_number(
-            out.elements::<R>(),
+        None => fill(
+            (&mut out, dtype),
             #[inline(always)]
-            move |i| R::from_f64(f(spaced_number([start, end, step], steps, i))),
-        )),
+            move |i| Scalar::Float(spaced_number([start, end, step], steps, i)),
+        ),
     }
     Ok(out.share())
 }

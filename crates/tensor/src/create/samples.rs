@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::kind::{Float, Int};
 use crate::random::{self, Generator};
 use crate::shape::{IntoShape, Shape};
-use crate::tensor::Tensor;
+use crate::tensor::{Raw, Tensor};
 
 impl Tensor<Int> {
     /// Random integers from `low` on, below `high`, from the default generator.
@@ -182,7 +182,7 @@ impl TensorOptions<'_> {
     /// As [`TensorOptions::zeros`].
     pub fn linspace(self, start: f64, end: f64, steps: usize) -> Result<Tensor> {
         let dtype = self.dtype::<Float>("linspace")?;
-        spaced("linspace", dtype, ([start, end], steps), |number| number)?.typed::<Float>().to(self.device)
+        spaced("linspace", (self.device, dtype), ([start, end], steps), None).map(Raw::typed)
     }
 
     /// `base` to the power of each number of [`linspace`](Tensor::linspace).
@@ -191,6 +191,6 @@ impl TensorOptions<'_> {
     /// As [`TensorOptions::zeros`].
     pub fn logspace(self, start: f64, end: f64, steps: usize, base: f64) -> Result<Tensor> {
         let dtype = self.dtype::<Float>("logspace")?;
-        spaced("logspace", dtype, ([start, end], steps), |power| base.powf(power))?.typed::<Float>().to(self.device)
+        spaced("logspace", (self.device, dtype), ([start, end], steps), Some(base)).map(Raw::typed)
     }
 }

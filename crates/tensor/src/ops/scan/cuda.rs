@@ -19,24 +19,24 @@ const ENOUGH_THREADS: usize = 1 << 17;
 const MIN_OF_WARP: usize = 512;
 const MIN_OF_THREAD: usize = 64;
 
-/// The kernels of a scan along rows, and along other lines.
+/// The kernels of a scan along rows and along other lines, and those for the totals of chunks.
 pub(super) struct Kernels {
-    rows: &'static str,
-    lines: &'static str,
-    /// The kernels for the totals of chunks; without them, lines are not cut.
-    totals: Option<[&'static str; 2]>,
+    rows: [&'static str; 2],
+    lines: [&'static str; 2],
 }
 
-pub(super) static CUMSUM: Kernels =
-    Kernels { rows: "cumsum_rows", lines: "cumsum_lines", totals: Some(["cumsum_rows_totals", "cumsum_lines_totals"]) };
+macro_rules! kernels {
+    ($name:literal) => {
+        Kernels {
+            rows: [concat!($name, "_rows"), concat!($name, "_rows_totals")],
+            lines: [concat!($name, "_lines"), concat!($name, "_lines_totals")],
+        }
+    };
+}
 
-pub(super) static CUMPROD: Kernels = Kernels {
-    rows: "cumprod_rows",
-    lines: "cumprod_lines",
-    totals: Some(["cumprod_rows_totals", "cumprod_lines_totals"]),
-};
-
-pub(super) static RECURRENCE: Kernels = Kernels { rows: "recurrence_rows", lines: "recurrence_lines", totals: None };
+pub(super) static CUMSUM: Kernels = kernels!("cumsum");
+pub(super) static CUMPROD: Kernels = kernels!("cumprod");
+pub(super) static RECURRENCE: Kernels = kernels!("recurrence");
 
 /// `Scan` of `scan.cu`.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -51,9 +51,9 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(lines: Lines, reverse: bool, in_chunks: bool) -> Scan {
+    fn new(lines: Lines, reverse: bool) -> Scan {
         let Lines { outer, n, inner } = lines;
-        let chunk = if in_chunks { chunk_of(lines) } else { n };
+        let chunk = chunk_of(lines);
         let [lines, n, inner, chunk, chunks] =
             [outer * inner, n, inner, chunk, n.div_ceil(chunk)].mapped(|size| size as u64);
         Scan { lines, n, inner, reverse: reverse.into(), chunk, chunks }
@@ -111,40 +111,50 @@ impl Call<'_> {
         reverse: bool,
         y: DeviceViewMut<'_, u8>,
     ) -> Result<()> {
-        let scan = Scan::new(lines, reverse, self.kernels.totals.is_some());
-        let before = if scan.chunks > 1 { Some(self.before(x, lines, &scan)?) } else { None };
-        let third = factors.or(before.as_ref().map(DeviceBuffer::view));
-        let kernel = if lines.inner == 1 { self.kernels.rows } else { self.kernels.lines };
-        self.launch(kernel, y, x, third, &scan)
+        let scan = Scan::new(lines, reverse);
+        let [kernel, totals] = if lines.inner == 1 { self.kernels.rows } else { self.kernels.lines };
+        let before = match scan.chunks {
+            ..2 => None,
+            _ => Some(self.before(totals, [Some(x), factors], lines, &scan)?),
+        };
+        let [factors, before] = [factors, before.as_ref().map(DeviceBuffer::view)].mapped(read);
+        self.launch(kernel, [Argument::Write(y), Argument::Read(x), factors, before], &scan)
     }
 
-    /// The totals before each chunk but the first. Chunk i finds its total at place i − 1.
-    fn before(&self, x: DeviceView<'_, u8>, lines: Lines, scan: &Scan) -> Result<DeviceBuffer<u8>> {
-        let Some([rows, others]) = self.kernels.totals else { unreachable!("only scans with totals have chunks") };
+    /// The results before each chunk but the first. Chunk i finds its result at place i − 1.
+    fn before(
+        &self,
+        kernel: &'static str,
+        inputs: [Option<DeviceView<'_, u8>>; 2],
+        lines: Lines,
+        scan: &Scan,
+    ) -> Result<DeviceBuffer<u8>> {
         let dtype = self.types[1].computing();
         let allocate = || {
             let bytes = (scan.lines * scan.chunks) as usize * dtype.size();
             self.device.stream().allocate::<u8>(bytes).map_err(|source| Error::cuda(self.op, source))
         };
         let (mut totals, mut before) = (allocate()?, allocate()?);
-        self.launch(if lines.inner == 1 { rows } else { others }, totals.view_mut(), x, None, scan)?;
+        let mut factors = inputs[1].map(|_| allocate()).transpose()?;
+        let outputs = [Some(&mut totals), factors.as_mut()];
+        let [totals_out, factors_out] =
+            outputs.mapped(|buffer| buffer.map_or(NULL, |buffer| Argument::Write(buffer.view_mut())));
+        let [x, a] = inputs.mapped(read);
+        self.launch(kernel, [totals_out, factors_out, x, a], scan)?;
         let of_totals = Call { types: [dtype; 2], ..*self };
-        of_totals.scan(totals.view(), None, Lines { n: scan.chunks as usize, ..lines }, false, before.view_mut())?;
+        let (factors, lines) = (factors.as_ref().map(DeviceBuffer::view), Lines { n: scan.chunks as usize, ..lines });
+        of_totals.scan(totals.view(), factors, lines, false, before.view_mut())?;
         Ok(before)
     }
 
-    fn launch(
-        &self,
-        kernel: &'static str,
-        y: DeviceViewMut<'_, u8>,
-        x: DeviceView<'_, u8>,
-        third: Option<DeviceView<'_, u8>>,
-        scan: &Scan,
-    ) -> Result<()> {
-        let third = third.map_or(NULL, Argument::Read);
-        let arguments = [Argument::Write(y), Argument::Read(x), third, Argument::Value(bytemuck::bytes_of(scan))];
-        // SAFETY: the kernels take these arguments; x, y and factors have lines · n elements, totals and `before`
-        // lines · chunks.
+    fn launch(&self, kernel: &'static str, [a, b, c, d]: [Argument<'_>; 4], scan: &Scan) -> Result<()> {
+        let arguments = [a, b, c, d, Argument::Value(bytemuck::bytes_of(scan))];
+        // SAFETY: the kernels take these arguments; x, y and factors have lines · n elements; totals, the factors of
+        // chunks and `before` have lines · chunks.
         unsafe { CODE.launch(self.device, self.op, (self.types, kernel), scan.launch(self.op)?, &arguments) }
     }
+}
+
+fn read(view: Option<DeviceView<'_, u8>>) -> Argument<'_> {
+    view.map_or(NULL, Argument::Read)
 }
