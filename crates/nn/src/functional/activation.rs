@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{Generator, Result, Tensor, no_grad};
 
-use super::shared::{along_channels, computed, constant, signed, wrong_argument, wrong_shape};
+use super::shared::{along_channels, computed, signed, wrong_argument, wrong_shape};
 
 /// How [`gelu`] is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -235,8 +235,7 @@ pub fn softshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
     if lambda < 0.0 {
         return Err(wrong_argument("softshrink", "lambda", lambda, "at least 0"));
     }
-    let near = x.add_scalar(lambda)?.where_cond(&x.lt_scalar(-lambda)?, &x.mul_scalar(0.0)?)?;
-    x.add_scalar(-lambda)?.where_cond(&x.gt_scalar(lambda)?, &near)
+    x.softshrink(lambda)
 }
 
 /// x where |x| is above `lambda`, 0 elsewhere.
@@ -244,8 +243,7 @@ pub fn softshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn hardshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
-    let is_near = x.abs()?.le(&constant(x, lambda)?)?;
-    constant(x, 0.0)?.where_cond(&is_near, x)
+    x.hardshrink(lambda)
 }
 
 /// x above `threshold`, and `value` elsewhere.
@@ -253,7 +251,7 @@ pub fn hardshrink(x: &Tensor, lambda: f64) -> Result<Tensor> {
 /// # Errors
 /// The result does not fit the memory budget.
 pub fn threshold(x: &Tensor, threshold: f64, value: f64) -> Result<Tensor> {
-    constant(x, value)?.where_cond(&x.le(&constant(x, threshold)?)?, x)
+    x.threshold(threshold, value)
 }
 
 /// x above 0, `weight · x` elsewhere. `weight` is `[1]`, or `[channels]` for the channels in dimension 1 of `x`.
@@ -266,10 +264,7 @@ pub fn prelu(x: &Tensor, weight: &Tensor) -> Result<Tensor> {
         let expected = format!("for the input {} it must be [1] or [{channels}]", x.shape());
         return Err(wrong_shape("prelu", "the weight", weight.shape(), &expected));
     }
-    let weight = if weight.len() == 1 { weight.reshape(())? } else { along_channels(weight, x.rank())? };
-    let is_positive = x.gt_scalar(0.0)?;
-    // Without the positive ones, of which an infinite one would give the weight a gradient of NaN.
-    x.where_cond(&is_positive, &x.masked_fill(&is_positive, 0.0)?.mul(&weight)?)
+    x.prelu(&if weight.len() == 1 { weight.reshape(())? } else { along_channels(weight, x.rank())? })
 }
 
 /// The first half of dimension `dim` times the sigmoid of the second.

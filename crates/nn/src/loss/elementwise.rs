@@ -2,7 +2,7 @@
 
 use super::{check_same, in_precision, loss};
 use crate::functional::raised;
-use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{computed, constant, wrong_shape};
 use crate::{Module, module_scope};
 use pagelock_tensor::{Reduction, Result, Tensor};
 
@@ -73,14 +73,6 @@ loss! {
     |_loss, input, target| difference("L1Loss", input, target)?.abs()
 }
 
-/// Two factors, whose product is `d² / 2` for magnitudes |d| up to `bound`, else `bound · (|d| − bound / 2)`. The first is
-/// at most `bound`.
-fn huber(magnitude: &Tensor, bound: f64) -> Result<[Tensor; 2]> {
-    let near = magnitude.clamp_max(bound)?;
-    let rest = magnitude.sub(&near.mul_scalar(0.5)?)?;
-    Ok([near, rest])
-}
-
 loss! {
     /// `d² / (2 · beta)` for a difference d whose magnitude is below `beta`, else `|d| − beta / 2`, as PyTorch's
     /// `nn.SmoothL1Loss`.
@@ -101,20 +93,7 @@ loss! {
         /// Where the two parts meet; 1 by default. 0 gives [`L1Loss`].
         beta: f64 = 1.0,
     },
-    |loss, input, target| {
-        let (difference, beta) = (difference("SmoothL1Loss", input, target)?, loss.beta);
-        if beta.is_nan() || beta < 0.0 {
-            return Err(wrong_argument("SmoothL1Loss", "beta", beta, "at least 0"));
-        }
-        computed(&difference, |difference| {
-            let magnitude = difference.abs()?;
-            if beta == 0.0 {
-                return Ok(magnitude);
-            }
-            let [near, rest] = huber(&magnitude, beta)?;
-            near.div_scalar(beta)?.mul(&rest) // the quotient is at most 1, so the product does not overflow
-        })
-    }
+    |loss, input, target| input.smooth_l1_loss(target, loss.beta, Reduction::None)
 }
 
 loss! {
@@ -137,16 +116,7 @@ loss! {
         /// Where the two parts meet; 1 by default.
         delta: f64 = 1.0,
     },
-    |loss, input, target| {
-        let (difference, delta) = (difference("HuberLoss", input, target)?, loss.delta);
-        if delta.is_nan() || delta <= 0.0 {
-            return Err(wrong_argument("HuberLoss", "delta", delta, "above 0"));
-        }
-        computed(&difference, |difference| {
-            let [near, rest] = huber(&difference.abs()?, delta)?;
-            near.mul(&rest)
-        })
-    }
+    |loss, input, target| input.huber_loss(target, loss.delta, Reduction::None)
 }
 
 loss! {

@@ -75,6 +75,31 @@ fn exponentials() -> Vec<Operation> {
         .samples(special::with(single(any), &[elu(1.0, 1.0, 1.0), elu(1.5, 1.25, 0.5)]))
         .special(move |dtype| special::with(special::numbers(dtype), &[elu(1.0, 1.0, 1.0)]))
         .large(move |n| vec![sample([signed([n])]).args(elu(1.0, 1.0, 1.0))]),
+        Operation::new("prelu", "F.prelu(x, y)", run! { floats |c| c.x().prelu(c.y()) })
+            .mixed(Mixed::Untested)
+            .samples([vec![3], vec![]].map(|weight| sample([signed([2, 3]), positive(weight)]).in_every_precision()))
+            .special(|_| {
+                let x = [f64::NAN, f64::INFINITY, -f64::INFINITY, -0.0, 0.0, -2.0];
+                vec![sample([values([1, 6], x), values([6], [0.5, -1.0, 0.25, 3.0, -f64::INFINITY, 2.0])])]
+            })
+            .large(|n| vec![sample([signed([n]), positive([])])]),
+        function(
+            "threshold",
+            "F.threshold(x, t, v)",
+            run! { floats |c| c.x().threshold(c.float("t"), c.float("v")) },
+            any,
+        )
+        .samples(special::with(single(any), &[json!({ "t": 0.5, "v": 20.0 })]))
+        .special(|dtype| special::with(special::numbers(dtype), &[json!({ "t": 0.0, "v": 1.0 })]))
+        .large(|n| vec![sample([signed([n])]).args(json!({ "t": 0.1, "v": 1.0 }))]),
+        function("hardshrink", "F.hardshrink(x, l)", run! { floats |c| c.x().hardshrink(c.float("l")) }, any)
+            .samples(special::with(single(any), &[json!({ "l": 0.5 }), json!({ "l": 1.25 })]))
+            .special(|dtype| special::with(special::numbers(dtype), &[json!({ "l": 0.5 })]))
+            .large(|n| vec![sample([signed([n])]).args(json!({ "l": 0.5 }))]),
+        function("softshrink", "F.softshrink(x, l)", run! { floats |c| c.x().softshrink(c.float("l")) }, any)
+            .samples(special::with(single(any), &[json!({ "l": 0.5 }), json!({ "l": 1.25 })]))
+            .special(|dtype| special::with(special::numbers(dtype), &[json!({ "l": 0.5 })]))
+            .large(|n| vec![sample([signed([n])]).args(json!({ "l": 0.5 }))]),
         function("log_sigmoid", "F.logsigmoid(x)", run! { floats |c| c.x().log_sigmoid() }, any),
         function(
             "softplus",

@@ -256,5 +256,29 @@ fn losses() -> Vec<Operation> {
             special::with(sums.into(), &all[..2]).into_iter().chain(each).collect()
         })
         .large(|n| vec![sample([signed([n]), ones([n])]).args(json!({ "reduction": "mean" }))]),
+        huber(
+            "huber_loss",
+            "F.huber_loss(x, y, delta=s, reduction=reduction)",
+            run! { floats |c| c.x().huber_loss(c.y(), c.float("s"), c.reduction()) },
+        ),
+        huber(
+            "smooth_l1_loss",
+            "F.smooth_l1_loss(x, y, beta=s, reduction=reduction)",
+            run! { floats |c| c.x().smooth_l1_loss(c.y(), c.float("s"), c.reduction()) },
+        ),
     ]
+}
+
+fn huber(name: &'static str, torch: &'static str, run: Run) -> Operation {
+    let settings = [("mean", 1.0), ("sum", 0.5), ("none", 1.25)];
+    let arguments = settings.map(|(reduction, s)| json!({ "reduction": reduction, "s": s }));
+    let samples = arguments
+        .clone()
+        .map(|arguments| sample([signed([2, 3]), positive([2, 3])]).args(arguments).in_every_precision());
+    Operation::new(name, torch, run)
+        .autocast(Autocast::F32)
+        .mixed(Mixed::Untested)
+        .samples(samples)
+        .special(move |dtype| special::with(special::pairs(dtype), &arguments[2..]))
+        .large(|n| vec![sample([signed([n]), ones([n])]).args(json!({ "reduction": "mean", "s": 1.0 }))])
 }

@@ -4,8 +4,9 @@
 use crate::autocast::prepared;
 use crate::error::{Error, Result};
 use crate::kind::Int;
-use crate::op::{Precision, widest};
+use crate::op::{Precision, apply, widest};
 use crate::ops::cross_entropy::cross_entropy;
+use crate::ops::huber::Huber;
 use crate::ops::mse_loss::squared_distance;
 use crate::tensor::Tensor;
 
@@ -97,12 +98,7 @@ impl Tensor {
     /// # Errors
     /// [`Error::Argument`] if the shapes differ, or for the mean over no elements.
     pub fn mse_loss(&self, target: &Tensor, reduction: Reduction) -> Result<Tensor> {
-        if self.shape() != target.shape() {
-            let expected = format!("it must have the prediction's shape {}; reshape one of them", self.shape());
-            return Err(Error::wrong_shape("mse_loss", "the target", target.shape(), expected));
-        }
-        let x = prepared(Precision::F32UnderAutocast, self)?;
-        let target = prepared(Precision::F32UnderAutocast, target)?;
+        let [x, target] = self.with_target("mse_loss", target)?;
         let dtype = widest("mse_loss", &[x.raw(), target.raw()])?;
         let factor = match reduction {
             Reduction::Mean if !x.is_empty() => Some(1.0 / x.len() as f64),
@@ -115,5 +111,43 @@ impl Tensor {
         // In the computing type: squares of halves overflow early, and would be rounded before they are added.
         let difference = x.widened()?.sub(&target.widened()?)?;
         reduction.apply("mse_loss", difference.mul(&difference)?)?.to_dtype(dtype)
+    }
+
+    /// `d² / 2` for a difference d to `target` with a magnitude below `delta`, else `delta · (|d| − delta / 2)`. PyTorch's
+    /// default for `delta` is 1. The shapes are the same.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the shapes differ, if `delta` is not above 0, or for the mean over no elements.
+    pub fn huber_loss(&self, target: &Tensor, delta: f64, reduction: Reduction) -> Result<Tensor> {
+        let op = "huber_loss";
+        if delta.is_nan() || delta <= 0.0 {
+            return Err(Error::bad_argument(op, "delta", delta, "it must be above 0"));
+        }
+        let [x, target] = self.with_target(op, target)?;
+        reduction.apply(op, apply(Huber::new(delta, 1.0), [&x, &target])?)
+    }
+
+    /// `d² / (2 · beta)` for a difference d to `target` with a magnitude below `beta`, else `|d| − beta / 2`. PyTorch's
+    /// default for `beta` is 1; 0 gives |d|. The shapes are the same.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if the shapes differ, if `beta` is below 0, or for the mean over no elements.
+    pub fn smooth_l1_loss(&self, target: &Tensor, beta: f64, reduction: Reduction) -> Result<Tensor> {
+        let op = "smooth_l1_loss";
+        if beta.is_nan() || beta < 0.0 {
+            return Err(Error::bad_argument(op, "beta", beta, "it must be at least 0"));
+        }
+        let [x, target] = self.with_target(op, target)?;
+        let losses = if beta == 0.0 { x.sub(&target)?.abs()? } else { apply(Huber::new(beta, beta), [&x, &target])? };
+        reduction.apply(op, losses)
+    }
+
+    /// This prediction and its target, of the same shape, in the precision of losses.
+    fn with_target(&self, op: &'static str, target: &Tensor) -> Result<[Tensor; 2]> {
+        if self.shape() != target.shape() {
+            let expected = format!("it must have the prediction's shape {}; reshape one of them", self.shape());
+            return Err(Error::wrong_shape(op, "the target", target.shape(), expected));
+        }
+        Ok([prepared(Precision::F32UnderAutocast, self)?, prepared(Precision::F32UnderAutocast, target)?])
     }
 }

@@ -28,6 +28,7 @@ mod fused;
 mod gamma;
 mod gelu;
 mod histogram;
+mod huber;
 mod in_place;
 mod index;
 mod join;

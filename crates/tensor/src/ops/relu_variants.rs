@@ -1,4 +1,4 @@
-//! Variants of ReLU: leaky ReLU and ELU.
+//! Variants of ReLU: leaky and parametric ReLU, ELU, thresholds.
 
 use super::elementwise::{formula, scalar};
 use super::fused::mixed;
@@ -7,6 +7,7 @@ use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
 use crate::error::Result;
+use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -40,6 +41,46 @@ impl Tensor {
     /// As [`Tensor::leaky_relu`].
     pub fn elu(&self, alpha: f64, scale: f64, input_scale: f64) -> Result<Tensor> {
         apply(Elu { above: scale, below: scale * alpha, rate: input_scale }, [self])
+    }
+
+    /// Every element above 0, and every other times that of `weight`, broadcasting.
+    ///
+    /// ```
+    /// # use pagelock_tensor::Tensor;
+    /// let (x, weight) = (Tensor::new([[-2.0, 3.0], [-4.0, -1.0]])?, Tensor::new([0.5, 0.25])?);
+    /// assert_eq!(x.prelu(&weight)?.to_vec::<f32>()?, [-1.0, 3.0, -2.0, -0.25]);
+    /// # Ok::<(), pagelock_tensor::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Argument`](crate::Error::Argument) if the shapes do not fit.
+    pub fn prelu(&self, weight: &Tensor) -> Result<Tensor> {
+        apply(Prelu, [self, weight])
+    }
+
+    /// Every element above `threshold`, and `value` in place of every other. NaN stays NaN.
+    ///
+    /// # Errors
+    /// As [`Tensor::leaky_relu`].
+    pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
+        apply(Threshold([threshold, value].mapped(Scalar::Float)), [self])
+    }
+
+    /// Every element whose magnitude is above `lambda`, and 0 in place of every other. PyTorch's default is 0.5.
+    ///
+    /// # Errors
+    /// As [`Tensor::leaky_relu`].
+    pub fn hardshrink(&self, lambda: f64) -> Result<Tensor> {
+        apply(Hardshrink(Scalar::Float(lambda)), [self])
+    }
+
+    /// Every element, moved towards 0 by `lambda`, and 0 in place of those whose magnitude is at most `lambda`.
+    /// PyTorch's default is 0.5.
+    ///
+    /// # Errors
+    /// As [`Tensor::leaky_relu`].
+    pub fn softshrink(&self, lambda: f64) -> Result<Tensor> {
+        apply(Softshrink(Scalar::Float(lambda)), [self])
     }
 }
 
@@ -89,5 +130,84 @@ impl Derivative<2> for EluGrad {
         let (grad, x, Elu { above, below, rate }) = (saved.input(0), saved.input(1), self.0);
         let of_x = || apply(EluGrad(Elu { above: 0.0, below: below * rate, rate }), [&h.mul(grad)?, x]);
         Ok([saved.grad_of(0, || apply(EluGrad(Elu { above, below, rate }), [h, x]))?, saved.grad_of(1, of_x)?])
+    }
+}
+
+struct Prelu;
+mixed! { Prelu[2]: "prelu", [x, weight], |_op| [], |R| if x > R::ZERO { x } else { x * weight }, map2,
+"x > 0 ? x : x * weight" }
+
+impl Derivative<2> for Prelu {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        let (x, weight) = (saved.input(0), saved.input(1));
+        let of_x = saved.grad_of(0, || apply(PreluGrad, [grad, x, weight]))?;
+        Ok([of_x, saved.grad_of(1, || apply(WhereNotPositive, [&grad.mul(x)?, x]))?])
+    }
+}
+
+/// The gradient where x is above 0, else the gradient times the weight.
+struct PreluGrad;
+mixed! { PreluGrad[3]: "prelu's gradient", [grad, x, weight], |_op| [],
+|R| if x > R::ZERO { grad } else { grad * weight }, map3, "x > 0 ? grad : grad * weight" }
+
+impl Derivative<3> for PreluGrad {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 3>, h: &Tensor) -> Result<[Option<Tensor>; 3]> {
+        let [grad, x, weight] = [0, 1, 2].mapped(|i| saved.input(i));
+        let of_grad = saved.grad_of(0, || apply(PreluGrad, [h, x, weight]))?;
+        Ok([of_grad, None, saved.grad_of(2, || apply(WhereNotPositive, [&h.mul(grad)?, x]))?])
+    }
+}
+
+/// 0 where x is above 0, also for an infinite or NaN gradient, else the gradient.
+struct WhereNotPositive;
+mixed! { WhereNotPositive[2]: "prelu's gradient", [grad, x], |_op| [], |R| if x > R::ZERO { R::ZERO } else { grad }, map2,
+"x > 0 ? 0 : grad" }
+
+impl Derivative<2> for WhereNotPositive {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        Ok([saved.grad_of(0, || apply(WhereNotPositive, [h, saved.input(1)]))?, None])
+    }
+}
+
+/// The threshold, and the value in place of elements up to it.
+struct Threshold([Scalar; 2]);
+scalar! { Threshold: Real, "threshold", Inputs, Same, |op| [most = op.0[0], value = op.0[1]],
+|x| if x <= most { value } else { x }, "x <= most ? value : x",
+|saved, grad| apply(WhereOutside([Scalar::Float(f64::NEG_INFINITY), op.0[0]]), [grad, saved.input(0)]) }
+
+struct Hardshrink(Scalar);
+scalar! { Hardshrink: Real, "hardshrink", Inputs, Same, |op| [lambda = op.0],
+|x| if x >= -lambda && x <= lambda { T::ZERO } else { x }, "x >= -lambda && x <= lambda ? 0 : x",
+|saved, grad| apply(WhereOutside::magnitude(op.0), [grad, saved.input(0)]) }
+
+struct Softshrink(Scalar);
+scalar! { Softshrink: Real, "softshrink", Inputs, Same, |op| [lambda = op.0],
+|x| if x > lambda { x - lambda } else if x < -lambda { x + lambda } else { x * T::ZERO },
+"x > lambda ? x - lambda : x < -lambda ? x + lambda : x * R(0)",
+|saved, grad| apply(WhereOutside::magnitude(op.0), [grad, saved.input(0)]) }
+
+/// 0 where x is between two numbers or equal to one, else the gradient.
+struct WhereOutside([Scalar; 2]);
+mixed! { WhereOutside[2]: "threshold's gradient", [grad, x], |op| [low = op.0[0], high = op.0[1]],
+|R| if x >= low && x <= high { R::ZERO } else { grad }, map2, "x >= low && x <= high ? 0 : grad" }
+
+impl WhereOutside {
+    /// 0 where the magnitude of x is at most `lambda`.
+    fn magnitude(lambda: Scalar) -> WhereOutside {
+        WhereOutside([Scalar::Float(-lambda.to_f64()), lambda])
+    }
+}
+
+impl Derivative<2> for WhereOutside {
+    const SAVES: Saves = Saves::Inputs;
+
+    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
+        Ok([saved.grad_of(0, || apply(WhereOutside(self.0), [h, saved.input(1)]))?, None])
     }
 }
