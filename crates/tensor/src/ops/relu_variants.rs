@@ -63,7 +63,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::leaky_relu`].
     pub fn threshold(&self, threshold: f64, value: f64) -> Result<Tensor> {
-        apply(Threshold([threshold, value].mapped(Scalar::Float)), [self])
+        apply(Threshold([threshold, value]), [self])
     }
 
     /// Every element whose magnitude is above `lambda`, and 0 in place of every other. PyTorch's default is 0.5.
@@ -176,38 +176,31 @@ impl Derivative<2> for WhereNotPositive {
 }
 
 /// The threshold, and the value in place of elements up to it.
-struct Threshold([Scalar; 2]);
-scalar! { Threshold: Real, "threshold", Inputs, Same, |op| [most = op.0[0], value = op.0[1]],
+struct Threshold([f64; 2]);
+scalar! { Threshold: Real, "threshold", Inputs, Same, |op| [most = Scalar::Float(op.0[0]), value = Scalar::Float(op.0[1])],
 |x| if x <= most { value } else { x }, "x <= most ? value : x",
-|saved, grad| apply(WhereOutside([Scalar::Float(f64::NEG_INFINITY), op.0[0]]), [grad, saved.input(0)]) }
+|saved, grad| grad.where_positive(&saved.input(0).add_scalar(-op.0[0])?) }
 
 struct Hardshrink(Scalar);
 scalar! { Hardshrink: Real, "hardshrink", Inputs, Same, |op| [lambda = op.0],
 |x| if x >= -lambda && x <= lambda { T::ZERO } else { x }, "x >= -lambda && x <= lambda ? 0 : x",
-|saved, grad| apply(WhereOutside::magnitude(op.0), [grad, saved.input(0)]) }
+|saved, grad| apply(ShrinkGrad(op.0), [grad, saved.input(0)]) }
 
 struct Softshrink(Scalar);
 scalar! { Softshrink: Real, "softshrink", Inputs, Same, |op| [lambda = op.0],
-|x| if x > lambda { x - lambda } else if x < -lambda { x + lambda } else { x * T::ZERO },
-"x > lambda ? x - lambda : x < -lambda ? x + lambda : x * R(0)",
-|saved, grad| apply(WhereOutside::magnitude(op.0), [grad, saved.input(0)]) }
+|x| if x > lambda { x - lambda } else if x < -lambda { x + lambda } else if x.is_nan() { x } else { T::ZERO },
+"x > lambda ? x - lambda : x < -lambda ? x + lambda : is_nan(x) ? x : 0",
+|saved, grad| apply(ShrinkGrad(op.0), [grad, saved.input(0)]) }
 
-/// 0 where x is between two numbers or equal to one, else the gradient.
-struct WhereOutside([Scalar; 2]);
-mixed! { WhereOutside[2]: "threshold's gradient", [grad, x], |op| [low = op.0[0], high = op.0[1]],
-|R| if x >= low && x <= high { R::ZERO } else { grad }, map2, "x >= low && x <= high ? 0 : grad" }
+/// The gradient where the magnitude of x is above `lambda`, else 0, also where x is NaN, as in PyTorch.
+struct ShrinkGrad(Scalar);
+mixed! { ShrinkGrad[2]: "softshrink's gradient", [grad, x], |op| [lambda = op.0],
+|R| if x > lambda || x < -lambda { grad } else { R::ZERO }, map2, "x > lambda || x < -lambda ? grad : 0" }
 
-impl WhereOutside {
-    /// 0 where the magnitude of x is at most `lambda`.
-    fn magnitude(lambda: Scalar) -> WhereOutside {
-        WhereOutside([Scalar::Float(-lambda.to_f64()), lambda])
-    }
-}
-
-impl Derivative<2> for WhereOutside {
+impl Derivative<2> for ShrinkGrad {
     const SAVES: Saves = Saves::Inputs;
 
     fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        Ok([saved.grad_of(0, || apply(WhereOutside(self.0), [h, saved.input(1)]))?, None])
+        Ok([saved.grad_of(0, || apply(ShrinkGrad(self.0), [h, saved.input(1)]))?, None])
     }
 }
