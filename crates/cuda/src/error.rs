@@ -498,17 +498,8 @@ pub enum Absence {
     /// The driver works but sees no device.
     #[error("the driver sees no device; check `nvidia-smi` and CUDA_VISIBLE_DEVICES")]
     NoDevice,
-    /// The driver is older than this crate needs.
-    #[error("the driver supports CUDA {}.{}, but at least {}.{} is needed; update NVIDIA's driver",
-        .found.0, .found.1, .needed.0, .needed.1)]
-    TooOld {
-        /// The version of CUDA that the driver supports.
-        found: (u32, u32),
-        /// The version that is needed.
-        needed: (u32, u32),
-    },
-    /// The driver library lacks a function.
-    #[error("the driver library has no `{name}`; update NVIDIA's driver")]
+    /// The driver library lacks a function: it is older than CUDA 12.0.
+    #[error("the driver library has no `{name}`; update NVIDIA's driver to one that supports CUDA 12.0")]
     NoSymbol {
         /// The name of the function.
         name: &'static str,

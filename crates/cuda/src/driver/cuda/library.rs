@@ -10,9 +10,6 @@ use crate::{
     error::Absence,
 };
 
-/// The oldest version of CUDA that has every function of `Api`.
-const NEEDED: (u32, u32) = (12, 0);
-
 /// The initialized driver, with its version.
 pub(super) struct Library {
     pub(super) api: Api,
@@ -43,9 +40,6 @@ fn start() -> Result<Library, Absence> {
     let started = unsafe { (api.init)(0) };
     check(started)?;
     let version = version(&api)?;
-    if version < NEEDED {
-        return Err(Absence::TooOld { found: version, needed: NEEDED });
-    }
     match count(&api)? {
         0 => Err(Absence::NoDevice),
         device_count => Ok(Library { api, version, device_count }),
