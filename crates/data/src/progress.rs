@@ -57,36 +57,25 @@ pub struct TerminalBar {
 }
 
 #[cfg(feature = "progress")]
-impl TerminalBar {
-    fn with_bar(&self, act: impl FnOnce(&mut Option<indicatif::ProgressBar>)) {
-        act(&mut lock(&self.bar));
-    }
-}
-
-#[cfg(feature = "progress")]
 impl Progress for TerminalBar {
     fn start(&self, file_name: &str, len_bytes: u64) {
         let template = "{msg:28} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta}";
         let style = indicatif::ProgressStyle::with_template(template)
             .unwrap_or_else(|_| indicatif::ProgressStyle::default_bar());
         let bar = indicatif::ProgressBar::new(len_bytes).with_style(style).with_message(file_name.to_owned());
-        self.with_bar(|slot| *slot = Some(bar));
+        *lock(&self.bar) = Some(bar);
     }
 
     fn advance(&self, n_bytes: u64) {
-        self.with_bar(|slot| {
-            if let Some(bar) = slot {
-                bar.inc(n_bytes);
-            }
-        });
+        if let Some(bar) = &*lock(&self.bar) {
+            bar.inc(n_bytes);
+        }
     }
 
     fn finish(&self) {
-        self.with_bar(|slot| {
-            if let Some(bar) = slot.take() {
-                bar.finish_and_clear();
-            }
-        });
+        if let Some(bar) = lock(&self.bar).take() {
+            bar.finish_and_clear();
+        }
     }
 }
 
