@@ -68,7 +68,7 @@ macro_rules! cell {
                 let $cell = self;
                 let bias = self.bias_ih.as_deref().zip(self.bias_hh.as_deref()).map(|(ih, hh)| [ih, hh]);
                 let layer = RecurrentLayer::new($kind, &self.weight_ih, &self.weight_hh).bias(bias);
-                step(stringify!($name), &layer, [Some(x), h, c])
+                step(stringify!($name), &layer, x, [h, c])
             }
         }
 
@@ -87,16 +87,18 @@ fn parameters(cell: &str, [inputs, hidden]: [usize; 2], gates: usize, generator:
 }
 
 /// One step of a batch, or of one sample without the batch dimension.
-fn step(cell: &str, layer: &RecurrentLayer<'_>, inputs: [Option<&Tensor>; 3]) -> Result<(Tensor, Option<Tensor>)> {
-    let [Some(input), ..] = inputs else { unreachable!("there is an input") };
-    let unbatched = input.rank() == 1;
-    if !unbatched && input.rank() != 2 {
-        return Err(wrong_shape(cell, "the input", input.shape(), "it must be [batch, input_size], or [input_size]"));
+fn step(
+    cell: &str,
+    layer: &RecurrentLayer<'_>,
+    x: &Tensor,
+    [h, c]: [Option<&Tensor>; 2],
+) -> Result<(Tensor, Option<Tensor>)> {
+    let unbatched = x.rank() == 1;
+    if !unbatched && x.rank() != 2 {
+        return Err(wrong_shape(cell, "the input", x.shape(), "it must be [batch, input_size], or [input_size]"));
     }
-    let batched =
-        |tensor: Option<&Tensor>| tensor.map(|tensor| if unbatched { tensor.unsqueeze(0) } else { Ok(tensor.clone()) });
-    let [x, h, c] = inputs.map(|tensor| batched(tensor).transpose());
-    let (Some(x), h, c) = (x?, h?, c?) else { unreachable!("there is an input") };
+    let batched = |tensor: &Tensor| if unbatched { tensor.unsqueeze(0) } else { Ok(tensor.clone()) };
+    let (x, h, c) = (batched(x)?, h.map(batched).transpose()?, c.map(batched).transpose()?);
     let (h, c) = layer.run(&x, &Steps::even(1, x.shape()[0]), h.as_ref(), c.as_ref())?;
     if unbatched { Ok((h.squeeze(0)?, c.map(|c| c.squeeze(0)).transpose()?)) } else { Ok((h, c)) }
 }
