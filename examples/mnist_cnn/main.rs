@@ -217,7 +217,7 @@ fn main() -> Result<ExitCode> {
     let mut guesses = Vec::new();
     let (_, test_accuracy) =
         evaluate(&model, &device, &test_dl, |out, yb| report::collect_guesses(out, yb, &mut guesses))?;
-    report.finish(test_accuracy)?;
+    report.finish(test_accuracy);
     report.print_confusion(&guesses);
     println!("\ntest accuracy {:.2} %", 100.0 * test_accuracy);
 

@@ -78,10 +78,9 @@ impl<'a> Report<'a> {
         Ok(())
     }
 
-    pub(crate) fn finish(&mut self, test_accuracy: f64) -> Result<()> {
+    pub(crate) fn finish(&mut self, test_accuracy: f64) {
         self.test_accuracy = Some(test_accuracy);
         self.peak_memory_bytes = peak_memory_bytes();
-        Ok(())
     }
 
     pub(crate) fn save(&self, path: &Path) -> Result<()> {
