@@ -1,16 +1,12 @@
 //! Diagonals of matrices: as views, and written into matrices of zeros.
 
-use bytemuck::Pod;
-
 use super::reduce::{Reduced, sum};
-use crate::autograd::Saved;
-use crate::cpu::{self, CpuView};
-use crate::cuda::{COPY, CudaDevice, CudaOut, CudaView};
+use super::views::{Part, Placed};
 use crate::error::{Error, Result};
 use crate::inlined::Slice;
 use crate::kind::{Int, Kind, Numeric};
 use crate::layout::Layout;
-use crate::op::{Derivative, Mover, Op, View, apply, apply_raw, apply_view, by_size, view_raw};
+use crate::op::{View, apply, apply_raw, view_raw};
 use crate::shape::{AxisSet, Shape, resolve_dim};
 use crate::tensor::{Raw, Tensor};
 
@@ -136,7 +132,7 @@ impl Raw {
 
 /// Zeros of shape `into`, with `x` as a diagonal.
 pub(super) fn placed(x: &Raw, offset: isize, dims: [usize; 2], into: Shape) -> Result<Raw> {
-    apply_raw(PlaceDiagonal { diagonal: Diagonal { offset, dims }, into }, [x])
+    apply_raw(Placed { view: Diagonal { offset, dims }, into }, [x])
 }
 
 fn diag_embed(x: &Raw, offset: isize, dim1: isize, dim2: isize) -> Result<Raw> {
@@ -173,7 +169,7 @@ impl View for Diagonal {
     }
 
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
-        apply(PlaceDiagonal { diagonal: *self, into: *input }, [grad])
+        apply(Placed { view: *self, into: *input }, [grad])
     }
 
     fn part(&self, input: &Layout) -> Option<Result<Layout>> {
@@ -181,40 +177,6 @@ impl View for Diagonal {
     }
 }
 
-/// Zeros of shape `into`, with the input as a diagonal: the derivative of [`Diagonal`], and `diag_embed`.
-struct PlaceDiagonal {
-    diagonal: Diagonal,
-    into: Shape,
-}
-
-by_size! { PlaceDiagonal }
-
-impl Op<1> for PlaceDiagonal {
-    const NAME: &'static str = "diag_embed";
-
-    fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.into)
-    }
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], mut out: CudaOut<'_>) -> Result<()> {
-        let window = View::layout(&self.diagonal, &Layout::contiguous(self.into))?;
-        let zeroed = device.stream().fill(out.reborrow().into_bytes(), 0);
-        zeroed.map_err(|source| Error::cuda("diag_embed", source))?;
-        COPY.run(device, "diag_embed", &inputs, &[], out.window(&window))
-    }
-}
-
-impl Derivative<1> for PlaceDiagonal {
-    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply_view(self.diagonal, grad)?)])
-    }
-}
-
-impl Mover for PlaceDiagonal {
-    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
-        let window = View::layout(&self.diagonal, &Layout::contiguous(self.into))?;
-        cpu::fill(out, B::zeroed());
-        cpu::copy_strided(&mut out[window.offset()..][..window.span()], window.strides(), x);
-        Ok(())
-    }
+impl Part for Diagonal {
+    const PLACED: &'static str = "diag_embed";
 }

@@ -4,6 +4,7 @@
 
 use bytemuck::Pod;
 
+use super::diagonals::Diagonal;
 use super::slice_range::SliceRange;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView};
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::inlined::{Array, from_fn};
 use crate::kind::Kind;
 use crate::layout::Layout;
-use crate::op::{Derivative, Mover, Op, View, apply, apply_raw, apply_view, by_size, view_raw};
+use crate::op::{Derivative, Mover, Op, PerType, View, apply, apply_raw, apply_view, by_size, view_raw};
 use crate::shape::{Integer, IntoShape, MAX_RANK, Shape, resolve_dim};
 use crate::tensor::{Raw, Tensor};
 
@@ -418,7 +419,7 @@ impl View for Slice {
     }
 
     fn backward(&self, input: &Shape, grad: &Tensor) -> Result<Tensor> {
-        apply(PlaceSlice { slice: *self, into: *input }, [grad])
+        apply(Placed { view: *self, into: *input }, [grad])
     }
 
     fn part(&self, input: &Layout) -> Option<Result<Layout>> {
@@ -426,42 +427,61 @@ impl View for Slice {
     }
 }
 
-/// Zeros of shape `into`, with the input at the indices of a slice: the derivative of [`Slice`].
-struct PlaceSlice {
-    slice: Slice,
-    into: Shape,
+impl Part for Slice {
+    const PLACED: &'static str = "slice_backward";
 }
 
-by_size! { PlaceSlice }
+/// A view that shows a part of its input, no element twice.
+pub(super) trait Part: View + Copy {
+    /// The name of [`Placed`] in errors, profiles and graphs.
+    const PLACED: &'static str;
+}
 
-impl Op<1> for PlaceSlice {
-    const NAME: &'static str = "slice_backward";
+/// Zeros of shape `into`, with the input where a view shows a part: the derivative of that view, and `diag_embed`.
+pub(super) struct Placed<V> {
+    pub(super) view: V,
+    pub(super) into: Shape,
+}
+
+by_size! { Placed<Slice> }
+by_size! { Placed<Diagonal> }
+
+impl<V: Part> Placed<V> {
+    fn window(&self) -> Result<Layout> {
+        self.view.layout(&Layout::contiguous(self.into))
+    }
+}
+
+impl<V: Part> Op<1> for Placed<V>
+where
+    Self: PerType<1>,
+{
+    const NAME: &'static str = V::PLACED;
 
     fn out_shape(&self, _: [&Shape; 1]) -> Result<Shape> {
         Ok(self.into)
     }
 
     fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 1], mut out: CudaOut<'_>) -> Result<()> {
-        let window = View::layout(&self.slice, &Layout::contiguous(self.into))?;
         let zeroed = device.stream().fill(out.reborrow().into_bytes(), 0);
-        zeroed.map_err(|source| Error::cuda("slice_backward", source))?;
-        COPY.run(device, "slice_backward", &inputs, &[], out.window(&window))
+        zeroed.map_err(|source| Error::cuda(V::PLACED, source))?;
+        COPY.run(device, V::PLACED, &inputs, &[], out.window(&self.window()?))
     }
 }
 
-impl Derivative<1> for PlaceSlice {
+impl<V: Part> Derivative<1> for Placed<V> {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply_view(self.slice, grad)?)])
+        Ok([Some(apply_view(self.view, grad)?)])
     }
 }
 
-impl Mover for PlaceSlice {
-    fn cpu<B: Pod + Send + Sync>(&self, grad: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
-        let window = View::layout(&self.slice, &Layout::contiguous(self.into))?;
+impl<V: Part> Mover for Placed<V> {
+    fn cpu<B: Pod + Send + Sync>(&self, x: CpuView<'_, B>, out: &mut [B]) -> Result<()> {
+        let window = self.window()?;
         if window.shape().elements() < out.len() {
             cpu::fill(out, B::zeroed());
         }
-        cpu::copy_strided(&mut out[window.offset()..][..window.span()], window.strides(), grad);
+        cpu::copy_strided(&mut out[window.offset()..][..window.span()], window.strides(), x);
         Ok(())
     }
 }
