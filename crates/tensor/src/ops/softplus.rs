@@ -1,6 +1,7 @@
 //! Softplus, ln(1 + e^(β·x)) / β, and the logarithm of the sigmoid.
 
 use super::elementwise::{binary, formula, scalar, unary};
+use super::fused::mixed;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
@@ -63,17 +64,9 @@ scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.
 /// The gradient times the sigmoid of β·x, or the gradient where β·x is above the threshold: the derivative of
 /// [`Softplus`].
 struct SoftplusGrad(SoftplusParams);
-
-per_type! { SoftplusGrad[2]: Real }
-
-impl Op<2> for SoftplusGrad {
-    const NAME: &'static str = "softplus's gradient";
-    const INPUTS: Inputs = Inputs::Broadcast;
-    const PRECISION: Precision = Precision::Widest;
-
-    formula! { 2, "softplus's gradient", [grad, x], |op| [beta = op.0.beta, threshold = op.0.threshold],
-    "x * beta > threshold ? grad : grad * sigmoid(x * beta)" }
-}
+mixed! { SoftplusGrad[2]: "softplus's gradient", [grad, x], |op| [beta = op.0.beta, threshold = op.0.threshold],
+|R| { let z = x * beta; if z > threshold { grad } else { grad * z.sigmoid() } }, map2_long,
+"x * beta > threshold ? grad : grad * sigmoid(x * beta)" }
 
 impl Derivative<2> for SoftplusGrad {
     const SAVES: Saves = Saves::Inputs;
@@ -89,24 +82,5 @@ impl Derivative<2> for SoftplusGrad {
             h.mul(grad)?.mul(&slope)?.masked_fill(&z.gt_scalar(self.0.threshold.to_f64())?, 0.0)
         };
         Ok([saved.grad_of(0, || apply(SoftplusGrad(self.0), [h, x]))?, saved.grad_of(1, for_x)?])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 2> for SoftplusGrad {
-    type Out = R;
-
-    fn cpu(&self, [grad, x]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        let (beta, threshold) = (R::from_scalar(self.0.beta), R::from_scalar(self.0.threshold));
-        cpu::map2_long(
-            grad,
-            x,
-            out,
-            #[inline(always)]
-            move |grad: R, x: R| {
-                let z = x * beta;
-                if z > threshold { grad } else { grad * z.sigmoid() }
-            },
-        );
-        Ok(())
     }
 }
