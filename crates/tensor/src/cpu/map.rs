@@ -21,49 +21,37 @@ use crate::element::Computing;
 use crate::inlined::{Array, Slice, zip};
 use crate::non_temporal::{self, NonTemporal};
 
-/// `out[i] = f(x[i])`.
-pub(crate) fn map1<A: Computing, T: Computing>(
-    x: CpuView<'_, A>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(A) -> T + Sync + Copy,
-) {
-    write(
-        out,
-        [x],
-        #[inline(always)]
-        move |out, [x]| *out = f(x),
-    );
+/// `maps! { docs; name = write(operands); }`: loops that set `out[i]` to a formula of the operands' elements `i`.
+macro_rules! maps {
+    ($($(#[$doc:meta])* $name:ident = $write:ident($($x:ident: $Element:ident),+);)+) => {$(
+        $(#[$doc])*
+        pub(crate) fn $name<A: Computing, T: Computing>(
+            $($x: CpuView<'_, A>,)+
+            out: StoredMut<'_, T>,
+            f: impl Fn($($Element),+) -> T + Sync + Copy,
+        ) {
+            $write(out, [$($x),+], #[inline(always)] move |out, [$($x),+]| *out = f($($x),+));
+        }
+    )+};
 }
 
-/// [`map1`] for formulas with exponentials or logarithms.
-pub(crate) fn map1_long<A: Computing, T: Computing>(
-    x: CpuView<'_, A>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(A) -> T + Sync + Copy,
-) {
-    write_long(
-        out,
-        [x],
-        #[inline(always)]
-        move |out, [x]| *out = f(x),
-    );
-}
-
-/// [`map1_long`] for a formula that needs all registers for one vector.
-pub(crate) fn map1_longest<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>, f: impl Fn(T) -> T + Sync + Copy) {
-    let kernel = Kernel {
-        numbers: &|dst, x| {
-            simd::vectorized_widely(loop_over(
-                dst,
-                x,
-                #[inline(always)]
-                |out, [x]| *out = f(x),
-            ));
-        },
-        halves: Halves::Numbers,
-        changes: false,
-    };
-    written(out, [x], kernel);
+maps! {
+    /// `out[i] = f(x[i])`.
+    map1 = write(x: A);
+    /// `out[i] = f(a[i], b[i])`.
+    map2 = write(a: A, b: A);
+    /// `out[i] = f(a[i], b[i], c[i])`.
+    map3 = write(a: A, b: A, c: A);
+    /// [`map1`] for formulas with exponentials or logarithms.
+    map1_long = write_long(x: A);
+    /// [`map2`] for formulas with exponentials or logarithms.
+    map2_long = write_long(a: A, b: A);
+    /// [`map3`] for formulas with exponentials or logarithms.
+    map3_long = write_long(a: A, b: A, c: A);
+    /// [`map1_long`] for a formula that needs all registers for one vector.
+    map1_longest = write_longest(x: A);
+    /// [`map2_long`] for a formula that needs all registers for one vector.
+    map2_longest = write_longest(a: A, b: A);
 }
 
 /// `out[i] = x[i]`, converted through the computing type: halves are widened, results rounded, or both.
@@ -79,90 +67,6 @@ pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
             }
         }
     });
-}
-
-/// `out[i] = f(a[i], b[i])`.
-pub(crate) fn map2<A: Computing, T: Computing>(
-    a: CpuView<'_, A>,
-    b: CpuView<'_, A>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(A, A) -> T + Sync + Copy,
-) {
-    write(
-        out,
-        [a, b],
-        #[inline(always)]
-        move |out, [a, b]| *out = f(a, b),
-    );
-}
-
-/// [`map2`] for formulas with exponentials or logarithms.
-pub(crate) fn map2_long<A: Computing, T: Computing>(
-    a: CpuView<'_, A>,
-    b: CpuView<'_, A>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(A, A) -> T + Sync + Copy,
-) {
-    write_long(
-        out,
-        [a, b],
-        #[inline(always)]
-        move |out, [a, b]| *out = f(a, b),
-    );
-}
-
-/// [`map2_long`] for a formula that needs all registers for one vector.
-pub(crate) fn map2_longest<T: Computing>(
-    a: CpuView<'_, T>,
-    b: CpuView<'_, T>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(T, T) -> T + Sync + Copy,
-) {
-    let kernel = Kernel {
-        numbers: &|dst, x| {
-            simd::vectorized_widely(loop_over(
-                dst,
-                x,
-                #[inline(always)]
-                |out, [a, b]| *out = f(a, b),
-            ));
-        },
-        halves: Halves::Numbers,
-        changes: false,
-    };
-    written(out, [a, b], kernel);
-}
-
-/// `out[i] = f(a[i], b[i], c[i])`.
-pub(crate) fn map3<A: Computing, T: Computing>(
-    a: CpuView<'_, A>,
-    b: CpuView<'_, A>,
-    c: CpuView<'_, A>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(A, A, A) -> T + Sync + Copy,
-) {
-    write(
-        out,
-        [a, b, c],
-        #[inline(always)]
-        move |out, [a, b, c]| *out = f(a, b, c),
-    );
-}
-
-/// [`map3`] for formulas with exponentials or logarithms.
-pub(crate) fn map3_long<A: Computing, T: Computing>(
-    a: CpuView<'_, A>,
-    b: CpuView<'_, A>,
-    c: CpuView<'_, A>,
-    out: StoredMut<'_, T>,
-    f: impl Fn(A, A, A) -> T + Sync + Copy,
-) {
-    write_long(
-        out,
-        [a, b, c],
-        #[inline(always)]
-        move |out, [a, b, c]| *out = f(a, b, c),
-    );
 }
 
 /// `f(&mut dst[i], [a[i], b[i], …])`, where element `i` of `dst` is at offset `i · strides`. No two elements may have
@@ -208,6 +112,16 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
         changes: false,
     };
     written(out, sources, kernel);
+}
+
+#[inline(always)]
+fn write_longest<T: Computing, A: Computing, const N: usize>(
+    out: StoredMut<'_, T>,
+    sources: [CpuView<'_, A>; N],
+    f: impl Fn(&mut T, [A; N]) + Sync + Copy,
+) {
+    let numbers = &|dst: &mut [T], x: &[&[A]; N]| simd::vectorized_widely(loop_over(dst, x, f));
+    written(out, sources, Kernel { numbers, halves: Halves::Numbers, changes: false });
 }
 
 /// The fewest elements for which looking for blocks pays off.
