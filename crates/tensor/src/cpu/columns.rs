@@ -6,7 +6,7 @@
 use std::ops::Range;
 
 use super::kernel::shorten;
-use super::math::half::{self, Registers, Wide};
+use super::math::half::{self, Registers, Wide, by_half};
 use super::reduce::{Fold, in_halves};
 use super::walk::{Dims, Walk, read_line_widened};
 use super::{CHUNK, Stored, StoredMut, simd};
@@ -183,15 +183,8 @@ fn add_run<T: Computing, F: Fold<T>>(fold: F, data: Stored<'_, T>, distance: usi
         Stored::Plain(data) => return add_numbers(fold, data, distance, n, sums),
         Stored::Halves(bits, half) => (bits, half),
     };
-    if const { T::HAS_HALVES && F::AS_WIDENED } {
-        match Wide::new(half) {
-            Some(Wide::F16(registers)) => add_halves(fold, registers, bits, distance, n, sums),
-            Some(Wide::BF16(registers)) => add_halves(fold, registers, bits, distance, n, sums),
-            None => unreachable!("they are widened before"),
-        }
-    } else {
-        unreachable!("halves compute in f32")
-    }
+    let Some(wide) = Wide::new(half) else { unreachable!("they are widened before") };
+    by_half!(if T::HAS_HALVES && F::AS_WIDENED, wide, registers => add_halves(fold, registers, bits, distance, n, sums));
 }
 
 #[inline(never)] // it would be compiled into each of its callers

@@ -2,7 +2,7 @@
 //! and rounded in registers.
 
 use super::elements::rows_in;
-use super::math::half::{BLOCK, Block, Half, InAnyOrder, Registers, Wide};
+use super::math::half::{BLOCK, Block, Half, InAnyOrder, Registers, Wide, by_half};
 use super::source::AlignedBuffer;
 use super::{PIECE, Stored, StoredMut};
 use crate::element::Computing;
@@ -159,14 +159,11 @@ pub(super) fn of_halves<const LONG: bool, T: Computing, A: Computing, const N: u
     sources: [&[Block]; N],
     f: impl Fn(&mut T, [A; N]),
 ) {
-    if const { T::HAS_HALVES && A::HAS_HALVES } {
-        match wide {
-            Wide::F16(registers) => loop_over_halves::<LONG, _, _, N>(registers, dst, sources, f),
-            Wide::BF16(registers) => loop_over_halves::<LONG, _, _, N>(registers, dst, sources, f),
-        }
-    } else {
-        unreachable!("halves compute in f32")
-    }
+    by_half!(
+        if T::HAS_HALVES && A::HAS_HALVES,
+        wide,
+        registers => loop_over_halves::<LONG, _, _, N>(registers, dst, sources, f)
+    );
 }
 
 #[inline(always)]
@@ -272,14 +269,7 @@ pub(super) fn by_rows_of_halves<R: Computing, const N: usize>(
         let first = i * rows;
         let inputs = inputs.mapped(|input| input.part(first * row_len, out.len()).halves().as_chunks().0);
         let (out, row_len) = (out.halves().as_chunks_mut().0, row_len / BLOCK);
-        if const { R::HAS_HALVES } {
-            match wide {
-                Wide::F16(registers) => rows_in_registers(registers, inputs, (first, row_len), out, op),
-                Wide::BF16(registers) => rows_in_registers(registers, inputs, (first, row_len), out, op),
-            }
-        } else {
-            unreachable!("halves compute in f32")
-        }
+        by_half!(if R::HAS_HALVES, wide, registers => rows_in_registers(registers, inputs, (first, row_len), out, op));
     });
     true
 }

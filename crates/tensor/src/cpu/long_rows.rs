@@ -4,7 +4,7 @@
 use super::elements::Pieces;
 use super::kernel::{in_blocks_of_halves, map_in_registers};
 use super::layer_norm::map;
-use super::math::half::{Registers, Wide};
+use super::math::half::{Registers, by_half};
 use super::softmax::{greater, largest};
 use super::sums::{sums, sums_of_pieces, wide};
 use super::{PIECE, Stored, StoredMut, simd};
@@ -71,16 +71,10 @@ pub(super) fn map_long_row<R: Real, const N: usize>(
         && let Some((wide, x)) = in_blocks_of_halves(inputs)
     {
         let out = out.halves().as_chunks_mut().0;
-        return match wide {
-            Wide::F16(registers) => registers.vectorized(
-                #[inline(always)]
-                || map_in_registers(registers, x, out, f),
-            ),
-            Wide::BF16(registers) => registers.vectorized(
-                #[inline(always)]
-                || map_in_registers(registers, x, out, f),
-            ),
-        };
+        return by_half!(wide, registers => registers.vectorized(
+            #[inline(always)]
+            || map_in_registers(registers, x, out, f),
+        ));
     }
     pieces.write(inputs, out, &mut |inputs, out| {
         simd::vectorized_widely(

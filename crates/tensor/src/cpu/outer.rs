@@ -3,7 +3,7 @@
 //! [`map2`] would write each number to a buffer once per element of its line, which takes as long as the product.
 
 use super::map::{map2, map3};
-use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide};
+use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide, by_half};
 use super::strided_zip::{Lines, StridedZip};
 use super::walk::contiguous_strides;
 use super::{CHUNK, CpuView, Stored, StoredMut, simd};
@@ -54,11 +54,8 @@ fn scale_lines<T: Num>(
         (Stored::Halves(a, of_a), Stored::Halves(b, of_b), StoredMut::Halves(out, half))
             if T::HAS_HALVES && [of_a, of_b] == [*half; 2] && len >= BLOCK && !non_temporal::is_large(out) =>
         {
-            match Wide::new(*half) {
-                None => return false,
-                Some(Wide::F16(registers)) => scale_halves(registers, out, (a, b), &sides, times),
-                Some(Wide::BF16(registers)) => scale_halves(registers, out, (a, b), &sides, times),
-            }
+            let Some(wide) = Wide::new(*half) else { return false };
+            by_half!(if T::HAS_HALVES, wide, registers => scale_halves(registers, out, (a, b), &sides, times));
             true
         }
         _ => false,
@@ -73,9 +70,6 @@ fn scale_halves<T: Num>(
     sides: &StridedZip<3>,
     times: impl Fn(T, T) -> T + Sync + Copy,
 ) {
-    if const { !T::HAS_HALVES } {
-        unreachable!("halves compute in f32");
-    }
     sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
         let (a, b) = (&a[a_start..], &b[b_start..]);
         sides.each(|lines| {

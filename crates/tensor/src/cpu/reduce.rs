@@ -12,7 +12,7 @@
 mod tests;
 
 use super::columns::Columns;
-use super::math::half::{self, Registers, Wide};
+use super::math::half::{self, Registers, Wide, by_half};
 use super::permuted::ColumnwiseResults;
 use super::spaced_rows::fold_rows;
 use super::walk::{Dims, Walk};
@@ -508,14 +508,7 @@ fn run_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Valu
 
 /// Folds any number of halves into the lanes, widened in registers.
 fn halves_to_lanes<T: Computing, F: Fold<T>>(fold: F, wide: Wide, bits: &[u16], lanes: &mut [F::Value; LANES]) {
-    if const { T::HAS_HALVES && !F::BY_ROWS } {
-        match wide {
-            Wide::F16(registers) => add_halves_to_lanes(fold, registers, bits, lanes),
-            Wide::BF16(registers) => add_halves_to_lanes(fold, registers, bits, lanes),
-        }
-    } else {
-        unreachable!("halves compute in f32")
-    }
+    by_half!(if T::HAS_HALVES && !F::BY_ROWS, wide, registers => add_halves_to_lanes(fold, registers, bits, lanes));
 }
 
 fn add_halves_to_lanes<T: Computing, F: Fold<T>>(

@@ -7,7 +7,7 @@ use pagelock_memory::Result;
 
 use super::elements::{Pieces, nth, rows_of, widened_block};
 use super::kernel::in_blocks_of_halves;
-use super::math::half::{self, Block, Registers, Wide};
+use super::math::half::{self, Block, Registers, by_half};
 use super::{CHUNK, Stored, simd};
 use crate::element::Real;
 use crate::inlined::{Array, Slice, zip};
@@ -233,16 +233,10 @@ pub(super) fn sums_of_pieces<R: Real, const N: usize, const S: usize>(
     if const { R::HAS_HALVES }
         && let Some((wide, x)) = in_blocks_of_halves(inputs)
     {
-        match wide {
-            Wide::F16(registers) => registers.vectorized(
-                #[inline(always)]
-                move || *all = totals_in_registers(registers, x, f),
-            ),
-            Wide::BF16(registers) => registers.vectorized(
-                #[inline(always)]
-                move || *all = totals_in_registers(registers, x, f),
-            ),
-        }
+        by_half!(wide, registers => registers.vectorized(
+            #[inline(always)]
+            move || *all = totals_in_registers(registers, x, f),
+        ));
         return totals;
     }
     pieces.read(inputs, &mut |inputs| {

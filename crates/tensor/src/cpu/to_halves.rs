@@ -2,7 +2,7 @@
 
 use super::kernel::loop_over;
 use super::map::{Way, contiguous};
-use super::math::half::{BLOCK, Half, Registers, Wide, f64_to_f32_odd, i32_to_f32_odd};
+use super::math::half::{BLOCK, Half, Registers, Wide, by_half, f64_to_f32_odd, i32_to_f32_odd};
 use super::{CpuView, PIECE, Stored, StoredMut, simd};
 use crate::element::{Computing, DType, Scalar};
 use crate::inlined::zip;
@@ -12,8 +12,7 @@ pub(crate) fn to_halves<A: Computing>(x: CpuView<'_, A>, out: StoredMut<'_, f32>
     contiguous(Way::to_write(&out), out, [x], &|dst, &[x]| {
         let (StoredMut::Halves(dst, half), Stored::Plain(x)) = (dst, x) else { unreachable!("numbers become halves") };
         match Wide::new(half) {
-            Some(Wide::F16(registers)) => in_registers(registers, x, dst),
-            Some(Wide::BF16(registers)) => in_registers(registers, x, dst),
+            Some(wide) => by_half!(wide, registers => in_registers(registers, x, dst)),
             None => {
                 let mut buffer = [0.0; PIECE];
                 for (dst, x) in zip(dst.chunks_mut(PIECE), x.chunks(PIECE)) {

@@ -34,8 +34,7 @@ impl Half {
     /// Widens halves, given as their bits.
     pub(crate) fn widen(self, bits: &[u16], to: &mut [f32]) {
         match Wide::new(self) {
-            Some(Wide::F16(registers)) => widen_blocks(registers, bits, to, self),
-            Some(Wide::BF16(registers)) => widen_blocks(registers, bits, to, self),
+            Some(wide) => by_half!(wide, registers => widen_blocks(registers, bits, to, self)),
             None => self.widen_each(bits, to),
         }
     }
@@ -43,8 +42,7 @@ impl Half {
     /// Rounds numbers to the nearest, ties to even.
     pub(crate) fn narrow(self, from: &[f32], bits: &mut [u16]) {
         match Wide::new(self) {
-            Some(Wide::F16(registers)) => narrow_blocks(registers, from, bits, self),
-            Some(Wide::BF16(registers)) => narrow_blocks(registers, from, bits, self),
+            Some(wide) => by_half!(wide, registers => narrow_blocks(registers, from, bits, self)),
             None => self.narrow_each(from, bits),
         }
     }
@@ -204,6 +202,25 @@ impl Wide {
         None
     }
 }
+
+/// `by_half! { wide, registers => work }`: the work, compiled for the registers of both half types. With `if T::HAS_HALVES`
+/// in front, it is only compiled where that is true.
+macro_rules! by_half {
+    (if $has_halves:expr, $($work:tt)*) => {
+        if const { $has_halves } {
+            $crate::cpu::math::half::by_half!($($work)*)
+        } else {
+            unreachable!("halves compute in f32")
+        }
+    };
+    ($wide:expr, $registers:ident => $work:expr) => {
+        match $wide {
+            $crate::cpu::math::half::Wide::F16($registers) => $work,
+            $crate::cpu::math::half::Wide::BF16($registers) => $work,
+        }
+    };
+}
+pub(crate) use by_half;
 
 #[cfg(target_arch = "x86_64")]
 mod wide {

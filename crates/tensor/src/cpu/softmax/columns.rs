@@ -8,7 +8,7 @@ use pagelock_memory::Result;
 
 use super::super::elements::{by_rows, rows_of, widened_block};
 use super::super::kernel::in_blocks_of_halves;
-use super::super::math::half::{self, InAnyOrder, Registers, Wide};
+use super::super::math::half::{self, InAnyOrder, Registers, Wide, by_half};
 use super::super::sums::{lane_of, wide};
 use super::super::{CHUNK, Stored, StoredMut, simd};
 use super::Formula;
@@ -135,9 +135,8 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
     /// For formulas that compute no exponential twice: halves are widened again wherever they are needed.
     fn few_rows_in_registers<F: Formula<N>>(&self, wide: Wide, inputs: [&[half::Block]; N], out: &mut [half::Block]) {
         let width = (TASK / self.n).div_ceil(half::BLOCK);
-        for_each_columns_mut(out, self.inner / half::BLOCK, width, |i, columns| match wide {
-            Wide::F16(registers) => self.columns_in_registers::<F>(registers, inputs, i * width, columns),
-            Wide::BF16(registers) => self.columns_in_registers::<F>(registers, inputs, i * width, columns),
+        for_each_columns_mut(out, self.inner / half::BLOCK, width, |i, columns| {
+            by_half!(wide, registers => self.columns_in_registers::<F>(registers, inputs, i * width, columns));
         });
     }
 

@@ -5,7 +5,7 @@
 mod cuda;
 
 use crate::autograd::{Saved, record};
-use crate::cpu::math::half::{self, Registers, Wide};
+use crate::cpu::math::half::{self, Registers, Wide, by_half};
 use crate::cpu::{PIECE, Stored, StoredMut, vectorized};
 use crate::cuda::{CudaDevice, constant};
 use crate::device::Device;
@@ -144,13 +144,8 @@ fn scale_all<R: Real>(kept: &[u8], scale: R, x: Stored<'_, R>, out: StoredMut<'_
 fn scale_halves<R: Real>(kept: &[u8], scale: R, x: Stored<'_, R>, out: StoredMut<'_, R>) -> usize {
     let (Stored::Halves(x, half), StoredMut::Halves(out, _)) = (x, out) else { return 0 };
     let (x, out) = (x.as_chunks::<BLOCK>().0, out.as_chunks_mut::<BLOCK>().0);
-    if const { R::HAS_HALVES } {
-        match Wide::new(half) {
-            Some(Wide::F16(registers)) => scale_in(registers, kept, scale, x, out),
-            Some(Wide::BF16(registers)) => scale_in(registers, kept, scale, x, out),
-            None => return 0,
-        }
-    }
+    let Some(wide) = Wide::new(half) else { return 0 };
+    by_half!(if R::HAS_HALVES, wide, registers => scale_in(registers, kept, scale, x, out));
     x.len() * BLOCK
 }
 
