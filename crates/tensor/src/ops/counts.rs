@@ -1,6 +1,6 @@
 //! Reductions with two results, sums and means that ignore NaN, and counts.
 
-use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, sum};
+use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reducing, sum};
 use crate::autocast::{no_autocast, prepared};
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
@@ -65,21 +65,8 @@ impl Tensor {
 
 struct NanSum(Reduced);
 
-per_type! { NanSum[1]: Real }
-
-impl Op<1> for NanSum {
-    const NAME: &'static str = "nansum";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.0.shape(x))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static NAN_SUM: CudaReduction =
-            CudaReduction { name: "nansum", lift: "is_nan(x) ? R(0) : x", ..SUM_OF_ELEMENTS };
-        NAN_SUM.run(device, "nansum", x, self.0.axes, &[], out)
-    }
-}
+reducing! { NanSum: Real, "nansum", Same, |op| op.0, [],
+&CudaReduction { name: "nansum", lift: "is_nan(x) ? R(0) : x", ..SUM_OF_ELEMENTS } }
 
 impl Derivative<1> for NanSum {
     const SAVES: Saves = Saves::Inputs;

@@ -163,22 +163,34 @@ pub(super) const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
 
 pub(crate) static SUM: CudaReduction = SUM_OF_ELEMENTS;
 
-struct Sum(Reduced);
+/// `reducing! { Struct: types, name, precision, |op| axes, [constants], kernel }`: a reduction over these axes as an
+/// operation, with the values of the kernel's constants.
+macro_rules! reducing {
+    ($name:ident: $types:tt, $op_name:literal, $precision:ident, |$op:ident| $reduced:expr, [$($value:expr),*], $kernel:expr) => {
+        per_type! { $name[1]: $types }
 
-per_type! { Sum[1]: Num }
+        impl Op<1> for $name {
+            const NAME: &'static str = $op_name;
+            const PRECISION: Precision = Precision::$precision;
 
-impl Op<1> for Sum {
-    const NAME: &'static str = "sum";
-    const PRECISION: Precision = Precision::F32UnderAutocast;
+            fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
+                let $op = self;
+                Ok($reduced.shape(x))
+            }
 
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.0.shape(x))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        SUM.run(device, "sum", x, self.0.axes, &[], out)
-    }
+            fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
+                static KERNEL: &CudaReduction = $kernel;
+                let $op = self;
+                KERNEL.run(device, $op_name, x, $reduced.axes, &[$(constant(x.dtype(), $value.into())),*], out)
+            }
+        }
+    };
 }
+
+pub(super) use reducing;
+
+struct Sum(Reduced);
+reducing! { Sum: Num, "sum", F32UnderAutocast, |op| op.0, [], &SUM }
 
 impl Derivative<1> for Sum {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
@@ -201,21 +213,8 @@ struct Mean {
     count: f64,
 }
 
-per_type! { Mean[1]: Real }
-
-impl Op<1> for Mean {
-    const NAME: &'static str = "mean";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.reduced.shape(x))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static MEAN: CudaReduction =
-            CudaReduction { name: "mean", finish: "total / count", constants: &["count"], ..SUM_OF_ELEMENTS };
-        MEAN.run(device, "mean", x, self.reduced.axes, &[constant(x.dtype(), self.count.into())], out)
-    }
-}
+reducing! { Mean: Real, "mean", Same, |op| op.reduced, [op.count],
+&CudaReduction { name: "mean", finish: "total / count", constants: &["count"], ..SUM_OF_ELEMENTS } }
 
 impl Derivative<1> for Mean {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
@@ -242,28 +241,15 @@ impl Variance {
     }
 }
 
-per_type! { Variance[1]: Real }
-
-impl Op<1> for Variance {
-    const NAME: &'static str = "var";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.0.shape(x))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static VARIANCE: CudaReduction = CudaReduction {
-            name: "var",
-            accumulator: Accumulator::Moments,
-            identity: "A{0, 0, 0, 0}",
-            lift: "",
-            combine: "merged(a, b)",
-            finish: "centered(total).squares / (total.n > correction ? total.n - correction : 0)",
-            constants: &["correction"],
-        };
-        VARIANCE.run(device, "var", x, self.0.axes, &[constant(x.dtype(), self.1.into())], out)
-    }
-}
+reducing! { Variance: Real, "var", Same, |op| op.0, [op.1], &CudaReduction {
+    name: "var",
+    accumulator: Accumulator::Moments,
+    identity: "A{0, 0, 0, 0}",
+    lift: "",
+    combine: "merged(a, b)",
+    finish: "centered(total).squares / (total.n > correction ? total.n - correction : 0)",
+    constants: &["correction"],
+} }
 
 impl Derivative<1> for Variance {
     const SAVES: Saves = Saves::Inputs;

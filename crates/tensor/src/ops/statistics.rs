@@ -3,7 +3,7 @@
 
 use super::elementwise::{formula, scalar};
 use super::product_of_others;
-use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reduction, sum, var_of};
+use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reducing, reduction, sum, var_of};
 use super::scan::Lines;
 use crate::autocast::{no_autocast, prepared_raw};
 use crate::autograd::{Saved, is_grad_enabled, record};
@@ -186,21 +186,8 @@ impl Product {
     }
 }
 
-per_type! { Product[1]: [f32 F32, f64 F64, i64 I64] }
-
-impl Op<1> for Product {
-    const NAME: &'static str = "prod";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.0.shape(x))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static PRODUCT: CudaReduction =
-            CudaReduction { name: "prod", identity: "A(1)", combine: "times(a, b)", ..SUM_OF_ELEMENTS };
-        PRODUCT.run(device, "prod", x, self.0.axes, &[], out)
-    }
-}
+reducing! { Product: [f32 F32, f64 F64, i64 I64], "prod", Same, |op| op.0, [],
+&CudaReduction { name: "prod", identity: "A(1)", combine: "times(a, b)", ..SUM_OF_ELEMENTS } }
 
 impl Derivative<1> for Product {
     const SAVES: Saves = Saves::Inputs;
@@ -284,21 +271,8 @@ impl<T: Num> cpu::Fold<T> for Times {
 /// The root of the sum of squares, in one pass.
 struct Euclidean(Reduced);
 
-per_type! { Euclidean[1]: Real }
-
-impl Op<1> for Euclidean {
-    const NAME: &'static str = "norm";
-
-    fn out_shape(&self, [x]: [&Shape; 1]) -> Result<Shape> {
-        Ok(self.0.shape(x))
-    }
-
-    fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static EUCLIDEAN: CudaReduction =
-            CudaReduction { name: "norm", lift: "x * x", finish: "sqrt(total)", ..SUM_OF_ELEMENTS };
-        EUCLIDEAN.run(device, "norm", x, self.0.axes, &[], out)
-    }
-}
+reducing! { Euclidean: Real, "norm", Same, |op| op.0, [],
+&CudaReduction { name: "norm", lift: "x * x", finish: "sqrt(total)", ..SUM_OF_ELEMENTS } }
 
 impl Derivative<2> for Euclidean {
     const SAVES: Saves = Saves::OutputForLast;
