@@ -1,9 +1,7 @@
 //! Adadelta: steps in the units of the parameter.
 
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -26,10 +24,8 @@ pub struct AdadeltaRule {
 
 steps! { AdadeltaRule, "Keeps the running squares of gradients `v` and of steps `u`." }
 
-static CODE: Code = Code { name: "adadelta", text: concat!(include_str!("adadelta.cu"), include_str!("steps.cu")) };
-
 impl Formula for AdadeltaRule {
-    const CODE: &'static Code = &CODE;
+    code! { "adadelta" }
     const CLOCK: usize = 0;
 
     fn prelude(&self) -> Prelude {
@@ -44,12 +40,9 @@ impl Formula for AdadeltaRule {
         step::numbers([self.rho, self.eps])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [keep, new, eps, rate] = [self.rho, 1.0 - self.rho, self.eps, -now.lr].mapped(R::from_f64);
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |x: R, [square, moved]: [R; 2], g| {
                 let square = square * keep + new * g * g;

@@ -1,9 +1,7 @@
 //! Adagrad: steps divided by the root of the sum of all squares.
 
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -26,10 +24,8 @@ pub struct AdagradRule {
 
 steps! { AdagradRule, "Keeps the sum `s`; the clock counts steps." }
 
-static CODE: Code = Code { name: "adagrad", text: concat!(include_str!("adagrad.cu"), include_str!("steps.cu")) };
-
 impl Formula for AdagradRule {
-    const CODE: &'static Code = &CODE;
+    code! { "adagrad" }
 
     fn prelude(&self) -> Prelude {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
@@ -43,13 +39,10 @@ impl Formula for AdagradRule {
         step::numbers([self.lr_decay, self.eps])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let rate = -now.lr / (1.0 + (now.clock[0] - 1.0) * self.lr_decay);
         let [rate, eps] = [rate, self.eps].mapped(R::from_f64);
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |x: R, [sum]: [R; 1], g| {
                 let sum = sum + g * g;

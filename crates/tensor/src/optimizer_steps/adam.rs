@@ -1,10 +1,8 @@
 //! Adam and AdamW: steps scaled by running moments of the gradient.
 
 use super::Rate;
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, step_groups};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, step_groups};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -65,10 +63,8 @@ impl AdamRule {
 
 step_groups! { AdamRule }
 
-static CODE: Code = Code { name: "adam", text: concat!(include_str!("adam.cu"), include_str!("steps.cu")) };
-
 impl Formula for AdamRule {
-    const CODE: &'static Code = &CODE;
+    code! { "adam" }
 
     fn prelude(&self) -> Prelude {
         let Self { maximize, weight_decay, is_decoupled, .. } = *self;
@@ -83,23 +79,17 @@ impl Formula for AdamRule {
         step::numbers([self.betas[0], self.betas[1], self.eps])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let moments = Moments::<R>::new(self, now);
         match self.amsgrad {
-            false => change(
-                group,
-                self.prelude(),
-                now,
+            false => now.change(
                 #[inline(always)]
                 |x, [m, v], g| {
                     let (m, v) = moments.next(m, v, g);
                     (moments.moved(x, m, v), [m, v])
                 },
             ),
-            true => change(
-                group,
-                self.prelude(),
-                now,
+            true => now.change(
                 #[inline(always)]
                 |x, [m, v, most], g| {
                     let (m, v) = moments.next(m, v, g);
@@ -122,7 +112,7 @@ struct Moments<R> {
 }
 
 impl<R: Real> Moments<R> {
-    fn new(rule: &AdamRule, Now { lr, clock }: Now) -> Self {
+    fn new(rule: &AdamRule, Now { lr, clock, .. }: Now<'_>) -> Self {
         let [mean_share, square_share] = rule.betas.mapped(|beta| 1.0 - beta.powi(clock[0] as i32));
         Self {
             keep: rule.betas.mapped(R::from_f64),

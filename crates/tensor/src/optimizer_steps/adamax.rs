@@ -1,9 +1,7 @@
 //! Adamax: Adam with the largest gradient in place of the root of squares.
 
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -26,10 +24,8 @@ pub struct AdamaxRule {
 
 steps! { AdamaxRule, "Keeps the running mean `m` and the largest gradient `u`; the clock counts steps." }
 
-static CODE: Code = Code { name: "adamax", text: concat!(include_str!("adamax.cu"), include_str!("steps.cu")) };
-
 impl Formula for AdamaxRule {
-    const CODE: &'static Code = &CODE;
+    code! { "adamax" }
 
     fn prelude(&self) -> Prelude {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
@@ -43,13 +39,10 @@ impl Formula for AdamaxRule {
         step::numbers([self.betas[0], self.betas[1], self.eps])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));
         let [new_mean, keep, eps, rate] = [1.0 - self.betas[0], self.betas[1], self.eps, rate].mapped(R::from_f64);
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |x: R, [m, u]: [R; 2], g| {
                 let (m, u) = (m * (R::ONE - new_mean) + new_mean * g, (u * keep).extreme::<true>(g.magnitude() + eps));

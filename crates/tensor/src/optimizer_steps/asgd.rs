@@ -1,10 +1,8 @@
 //! ASGD: averaged stochastic gradient descent.
 
 use super::Rate;
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -31,10 +29,8 @@ pub struct AsgdRule {
 
 steps! { AsgdRule, "Keeps the average `a`; the clock has the number of steps, `η` and `μ`." }
 
-static CODE: Code = Code { name: "asgd", text: concat!(include_str!("asgd.cu"), include_str!("steps.cu")) };
-
 impl Formula for AsgdRule {
-    const CODE: &'static Code = &CODE;
+    code! { "asgd" }
     const CLOCK: usize = 3;
 
     fn prelude(&self) -> Prelude {
@@ -49,14 +45,11 @@ impl Formula for AsgdRule {
         step::numbers([self.lambd])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [_, eta, mu] = now.clock;
         let [shrink, rate, share] = [1.0 - self.lambd * eta, -eta, mu].mapped(R::from_f64);
         let is_copied = mu == 1.0;
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |x: R, [average]: [R; 1], g| {
                 let x = x * shrink + g * rate;

@@ -1,10 +1,8 @@
 //! Averages of parameters over steps: exponential ones, and equal means.
 
 use super::Rate;
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code};
 use crate::element::{DType, Real};
 use crate::error::Result;
 use crate::kind::Int;
@@ -47,10 +45,8 @@ impl AverageRule {
     }
 }
 
-static CODE: Code = Code { name: "average", text: concat!(include_str!("average.cu"), include_str!("steps.cu")) };
-
 impl Formula for AverageRule {
-    const CODE: &'static Code = &CODE;
+    code! { "average" }
     const CLOCK_TYPE: DType = DType::I64;
 
     fn prelude(&self) -> Prelude {
@@ -65,14 +61,11 @@ impl Formula for AverageRule {
         step::numbers([self.decay.map_or(-1.0, |decay| 1.0 - decay)])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let share = self.decay.map_or(1.0 / (now.clock[0] + 1.0), |decay| 1.0 - decay);
         let is_first = now.clock[0] == 0.0;
         let share = R::from_f64(share);
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |a: R, []: [R; 0], x| (if is_first { x } else { a + share * (x - a) }, []),
         )

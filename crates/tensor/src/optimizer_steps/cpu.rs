@@ -3,7 +3,7 @@
 use arrayvec::ArrayVec;
 
 use super::groups::{GRAD, Group, HALF, Lock, OP, PLACES, lock_one};
-use super::step::{Now, Prelude, StepTensors};
+use super::step::Now;
 use crate::cpu::math::half::Half;
 use crate::cpu::{PIECE, Stored, StoredMut, vectorized};
 use crate::element::Real;
@@ -124,25 +124,25 @@ fn merge_half(parameter: &mut [f32], bits: &[u16], half: Half) {
     }
 }
 
-/// Changes the parameter and the first `N` kept tensors that are present: applies the prelude, then `f`, to an
-/// element of each and of the gradient.
-pub(super) fn change<R: Real, const N: usize>(
-    group: &StepTensors,
-    prelude: Prelude,
-    now: Now,
-    f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Sync + Copy,
-) -> Result<()> {
-    let [sign, decay, shrink] = prelude.numbers();
-    let numbers = PreludeNumbers::<R> {
-        decays: decay != 0.0,
-        sign: R::from_f64(sign),
-        decay: R::from_f64(decay),
-        shrink: R::from_f64(1.0 - now.lr * shrink),
-    };
-    let mut locks = lock_one(group);
-    let mut parts = parts(elements::<_, R, N>(group, &mut locks)?);
-    for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(numbers, f)));
-    Ok(())
+impl Now<'_> {
+    /// Changes the parameter and the first `N` kept tensors that are present: applies the prelude, then `f`, to an
+    /// element of each and of the gradient.
+    pub(super) fn change<R: Real, const N: usize>(
+        self,
+        f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Sync + Copy,
+    ) -> Result<()> {
+        let [sign, decay, shrink] = self.prelude.numbers();
+        let numbers = PreludeNumbers::<R> {
+            decays: decay != 0.0,
+            sign: R::from_f64(sign),
+            decay: R::from_f64(decay),
+            shrink: R::from_f64(1.0 - self.lr * shrink),
+        };
+        let mut locks = lock_one(self.tensors);
+        let mut parts = parts(elements::<_, R, N>(self.tensors, &mut locks)?);
+        for_each_chunk_mut(&mut parts, 1, |_, parts| parts.iter_mut().for_each(|part| part.change(numbers, f)));
+        Ok(())
+    }
 }
 
 /// Cuts the elements into parts, where their number alone decides.

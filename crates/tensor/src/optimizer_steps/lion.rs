@@ -1,9 +1,7 @@
 //! Lion: steps of one size, in the direction of a running mean.
 
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -24,10 +22,8 @@ pub struct LionRule {
 
 steps! { LionRule, "Keeps the running mean `m`; there is no clock." }
 
-static CODE: Code = Code { name: "lion", text: concat!(include_str!("lion.cu"), include_str!("steps.cu")) };
-
 impl Formula for LionRule {
-    const CODE: &'static Code = &CODE;
+    code! { "lion" }
     const CLOCK: usize = 0;
 
     fn prelude(&self) -> Prelude {
@@ -42,14 +38,11 @@ impl Formula for LionRule {
         step::numbers(self.betas)
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [keep, keep_mean] = self.betas.mapped(R::from_f64);
         let [new, new_mean] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
         let (rate, zero) = (R::from_f64(-now.lr), R::ZERO);
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |x: R, [m]: [R; 1], g| {
                 let direction = m * keep + g * new;

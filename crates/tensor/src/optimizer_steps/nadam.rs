@@ -1,9 +1,7 @@
 //! NAdam: Adam with Nesterov's momentum.
 
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -33,10 +31,8 @@ pub struct NAdamRule {
 
 steps! { NAdamRule, "Keeps the running mean `m` and the running square `v`; the clock has the number of steps, and `Πₜ`." }
 
-static CODE: Code = Code { name: "nadam", text: concat!(include_str!("nadam.cu"), include_str!("steps.cu")) };
-
 impl Formula for NAdamRule {
-    const CODE: &'static Code = &CODE;
+    code! { "nadam" }
     const CLOCK: usize = 2;
 
     fn prelude(&self) -> Prelude {
@@ -51,7 +47,7 @@ impl Formula for NAdamRule {
         step::numbers([self.betas[0], self.betas[1], self.eps, self.momentum_decay])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [steps, product, _] = now.clock;
         let (mu, next) = (self.momentum(steps), self.momentum(steps + 1.0));
         let of_grad = R::from_f64(-now.lr * (1.0 - mu) / (1.0 - product));
@@ -59,10 +55,7 @@ impl Formula for NAdamRule {
         let share = R::from_f64(1.0 - self.betas[1].powi(steps as i32));
         let [keep_square, eps] = [self.betas[1], self.eps].mapped(R::from_f64);
         let [new_mean, new_square] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |x: R, [m, v]: [R; 2], g| {
                 let (m, v) = (m * (R::ONE - new_mean) + new_mean * g, v * keep_square + new_square * g * g);

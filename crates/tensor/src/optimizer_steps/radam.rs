@@ -1,9 +1,7 @@
 //! RAdam: Adam whose first steps are those of momentum, until running squares are reliable.
 
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -31,10 +29,8 @@ pub struct RAdamRule {
 
 steps! { RAdamRule, "Keeps the running mean `m` and the running square `v`; the clock counts steps." }
 
-static CODE: Code = Code { name: "radam", text: concat!(include_str!("radam.cu"), include_str!("steps.cu")) };
-
 impl Formula for RAdamRule {
-    const CODE: &'static Code = &CODE;
+    code! { "radam" }
 
     fn prelude(&self) -> Prelude {
         Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: self.is_decoupled }
@@ -48,17 +44,14 @@ impl Formula for RAdamRule {
         step::numbers([self.betas[0], self.betas[1], self.eps])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));
         let rectified = self.rectified(now.clock[0]);
         let is_known = rectified.is_some();
         let [rate, eps] = [rate * rectified.unwrap_or(1.0), self.eps].mapped(R::from_f64);
         let [new_mean, new_square] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
         let keep_square = R::from_f64(self.betas[1]);
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |x: R, [m, v]: [R; 2], g| {
                 let (m, v) = (m * (R::ONE - new_mean) + new_mean * g, v * keep_square + new_square * g * g);

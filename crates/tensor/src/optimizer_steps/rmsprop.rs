@@ -1,9 +1,7 @@
 //! RMSprop: steps divided by the root of a running mean of squares.
 
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, steps};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -31,10 +29,8 @@ pub struct RmsPropRule {
 
 steps! { RmsPropRule, "Keeps the running square `v`, the running mean `a` if centered, and the direction `b` if `momentum` is above 0." }
 
-static CODE: Code = Code { name: "rmsprop", text: concat!(include_str!("rmsprop.cu"), include_str!("steps.cu")) };
-
 impl Formula for RmsPropRule {
-    const CODE: &'static Code = &CODE;
+    code! { "rmsprop" }
     const CLOCK: usize = 0;
 
     fn prelude(&self) -> Prelude {
@@ -49,25 +45,22 @@ impl Formula for RmsPropRule {
         step::numbers([self.alpha, self.eps, self.momentum, f64::from(u8::from(self.centered))])
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         match (self.centered, self.momentum > 0.0) {
-            (false, false) => self.step_keeping::<R, 1>(group, now),
-            (true, true) => self.step_keeping::<R, 3>(group, now),
-            _ => self.step_keeping::<R, 2>(group, now),
+            (false, false) => self.step_keeping::<R, 1>(now),
+            (true, true) => self.step_keeping::<R, 3>(now),
+            _ => self.step_keeping::<R, 2>(now),
         }
     }
 }
 
 impl RmsPropRule {
     /// The step with `N` kept tensors: the square, then the mean and the direction, if they are kept.
-    fn step_keeping<R: Real, const N: usize>(&self, group: &StepTensors, now: Now) -> Result<()> {
+    fn step_keeping<R: Real, const N: usize>(&self, now: Now<'_>) -> Result<()> {
         let [keep, new, eps, momentum, rate] =
             [self.alpha, 1.0 - self.alpha, self.eps, self.momentum, -now.lr].mapped(R::from_f64);
         let (centered, has_momentum) = (self.centered, self.momentum > 0.0);
-        change(
-            group,
-            self.prelude(),
-            now,
+        now.change(
             #[inline(always)]
             |x: R, mut kept: [R; N], g| {
                 kept[0] = kept[0] * keep + new * g * g;

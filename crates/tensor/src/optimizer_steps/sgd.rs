@@ -1,10 +1,8 @@
 //! Stochastic gradient descent, with momentum.
 
 use super::Rate;
-use super::cpu::change;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, step_groups};
-use crate::cuda::Code;
+use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, step_groups};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -64,10 +62,8 @@ impl SgdRule {
 
 step_groups! { SgdRule }
 
-static CODE: Code = Code { name: "sgd", text: concat!(include_str!("sgd.cu"), include_str!("steps.cu")) };
-
 impl Formula for SgdRule {
-    const CODE: &'static Code = &CODE;
+    code! { "sgd" }
     const CLOCK: usize = 0;
 
     fn prelude(&self) -> Prelude {
@@ -85,30 +81,21 @@ impl Formula for SgdRule {
         ([momentum, share, flags[0], flags[1], 0, 0], 4)
     }
 
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()> {
-        let [rate, momentum, share] = [-now.lr, self.momentum, self.share(group.is_first)].mapped(R::from_f64);
-        match (&group.kept[0], self.nesterov) {
-            (None, _) => change(
-                group,
-                self.prelude(),
-                now,
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
+        let [rate, momentum, share] = [-now.lr, self.momentum, self.share(now.tensors.is_first)].mapped(R::from_f64);
+        match (&now.tensors.kept[0], self.nesterov) {
+            (None, _) => now.change(
                 #[inline(always)]
                 |x: R, [], g: R| (x + g * rate, []),
             ),
-            (Some(_), false) => change(
-                group,
-                self.prelude(),
-                now,
+            (Some(_), false) => now.change(
                 #[inline(always)]
                 |x: R, [b]: [R; 1], g: R| {
                     let b = b * momentum + g * share;
                     (x + b * rate, [b])
                 },
             ),
-            (Some(_), true) => change(
-                group,
-                self.prelude(),
-                now,
+            (Some(_), true) => now.change(
                 #[inline(always)]
                 |x: R, [b]: [R; 1], g: R| {
                     let b = b * momentum + g * share;

@@ -1,7 +1,7 @@
 //! [`StepTensors`]: what a step needs for one parameter; [`Formula`]: what differs between methods.
 //!
 //! ```text
-//! rule.step(tensors, lr) ─▶ Batch (groups.rs): those that one launch takes ─┬─ CPU:  Formula::on_cpu ─▶ cpu::change
+//! rule.step(tensors, lr) ─▶ Batch (groups.rs): those that one launch takes ─┬─ CPU:  Formula::on_cpu ─▶ Now::change
 //!                                                                           └─ CUDA: cuda::step ─▶ <method>.cu + steps.cu
 //! ```
 
@@ -56,9 +56,11 @@ impl Prelude {
     }
 }
 
-/// The current numbers of a step.
+/// A step of one group on the CPU.
 #[derive(Clone, Copy)]
-pub(super) struct Now {
+pub(super) struct Now<'a> {
+    pub(super) tensors: &'a StepTensors,
+    pub(super) prelude: Prelude,
     pub(super) lr: f64,
     /// The numbers of the clock that the rule needs, then zeros.
     pub(super) clock: [f64; MAX_STATE_TENSORS],
@@ -81,9 +83,23 @@ pub(super) trait Formula: 'static {
     /// The numbers of its kernel's `Rule`, and how many there are.
     fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize);
 
-    /// The step of one group, on the CPU: [`change`](super::cpu::change) with the method's function of an element.
-    fn on_cpu<R: Real>(&self, group: &StepTensors, now: Now) -> Result<()>;
+    /// The step of one group, on the CPU: [`Now::change`] with the method's function of an element.
+    fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()>;
 }
+
+/// `code! { name }`: the [`CODE`](Formula::CODE) of the method whose text is `name.cu`.
+macro_rules! code {
+    ($name:literal) => {
+        const CODE: &'static $crate::cuda::Code = {
+            static CODE: $crate::cuda::Code = $crate::cuda::Code {
+                name: $name,
+                text: concat!(include_str!(concat!($name, ".cu")), include_str!("steps.cu")),
+            };
+            &CODE
+        };
+    };
+}
+pub(super) use code;
 
 /// Any [`Formula`], so that code that does not depend on the method is compiled once.
 pub(super) trait AnyFormula {
@@ -94,7 +110,7 @@ pub(super) trait AnyFormula {
     fn keeps(&self) -> [bool; MAX_STATE_TENSORS];
     fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize);
     /// [`Formula::on_cpu`] in the parameter's precision.
-    fn on_cpu(&self, group: &StepTensors, now: Now) -> Result<()>;
+    fn on_cpu(&self, now: Now<'_>) -> Result<()>;
 }
 
 impl<F: Formula> AnyFormula for F {
@@ -118,10 +134,10 @@ impl<F: Formula> AnyFormula for F {
         Formula::numbers(self, group)
     }
 
-    fn on_cpu(&self, group: &StepTensors, now: Now) -> Result<()> {
-        match group.parameter.dtype() {
-            DType::F64 => Formula::on_cpu::<f64>(self, group, now),
-            _ => Formula::on_cpu::<f32>(self, group, now),
+    fn on_cpu(&self, now: Now<'_>) -> Result<()> {
+        match now.tensors.parameter.dtype() {
+            DType::F64 => Formula::on_cpu::<f64>(self, now),
+            _ => Formula::on_cpu::<f32>(self, now),
         }
     }
 }
@@ -217,15 +233,16 @@ fn launch(groups: &[Option<Ruled<'_>>]) -> Result<()> {
     groups.iter().flatten().try_for_each(|group| group.tensors.check(group.formula.keeps(), group.formula.clock()))?;
     match first.parameter.device() {
         Device::Cuda(device) => cuda::step(&device, groups),
-        Device::Cpu => groups.iter().flatten().try_for_each(|group| group.formula.on_cpu(&group.tensors, group.now()?)),
+        Device::Cpu => groups.iter().flatten().try_for_each(|group| group.formula.on_cpu(group.now()?)),
     }
 }
 
 impl Ruled<'_> {
-    fn now(&self) -> Result<Now> {
-        let mut now = Now { lr: self.lr.get(), clock: [0.0; MAX_STATE_TENSORS] };
+    fn now(&self) -> Result<Now<'_>> {
+        let (tensors, prelude) = (&self.tensors, self.formula.prelude());
+        let mut now = Now { tensors, prelude, lr: self.lr.get(), clock: [0.0; MAX_STATE_TENSORS] };
         let (len, dtype) = self.formula.clock();
-        let Some(clock) = self.tensors.clock.as_ref().filter(|_| len > 0) else { return Ok(now) };
+        let Some(clock) = tensors.clock.as_ref().filter(|_| len > 0) else { return Ok(now) };
         for (i, number) in now.clock.iter_mut().take(len).enumerate() {
             let of_clock = clock.raw().select(0, i as isize)?;
             *number = match dtype {
