@@ -35,6 +35,21 @@ macro_rules! change {
     };
 }
 
+/// `changed! { name, target, [operands], by_…: T, |to, [elements of the operands]| new value, in CUDA }`: changes each
+/// element. Constants, which follow the elements, are scalars outside of the new value and of type `T` inside.
+macro_rules! changed {
+    ($name:expr, $target:expr, [$($operand:expr),*], $by:ident: $T:ident, |$to:ident, [$($from:ident),*]$(, $constant:ident)*| $change:expr, $cuda:literal) => {{
+        change! { $name, [$to $(, $from)*], [$($constant),*], $cuda }
+        let target: &Raw = $target;
+        change(target, $name, [$($operand),*], &FORMULA, &[$($constant),*], &mut |to, sources| {
+            $by!(target.dtype(), $T => {
+                $(let $constant = $T::from_scalar($constant);)*
+                to.update(sources.views::<$T>(), #[inline(always)] move |$to: &mut $T, [$($from),*]| *$to = $change)
+            })
+        })
+    }};
+}
+
 impl<K: Kind> Tensor<K> {
     /// Sets every element to `value`.
     ///
@@ -243,12 +258,7 @@ macro_rules! in_place {
             /// As [`Tensor::copy_`]; [`Error::MixedTypes`] if `other` has a wider precision.
             pub fn $method(&self, other: &$tensor) -> Result<()> {
                 fn run(target: &Raw, other: &Raw) -> Result<()> {
-                    change! { stringify!($method), [$to, $from], [], $cuda }
-                    change(target, stringify!($method), [other], &FORMULA, &[], &mut |to, sources| {
-                        $by!(target.dtype(), $T => {
-                            to.update(sources.views::<$T>(), #[inline(always)] |$to, [$from]| *$to = $change)
-                        })
-                    })
+                    changed! { stringify!($method), target, [other], $by: $T, |$to, [$from]| $change, $cuda }
                 }
                 run(self.raw(), other.raw())
             }
@@ -295,37 +305,16 @@ impl<K: Numeric> Tensor<K> {
 }
 
 fn add_scalar(target: &Raw, value: Scalar) -> Result<()> {
-    change! { "add_scalar_", [to], [value], "plus(to, value)" }
-    change(target, "add_scalar_", [], &FORMULA, &[value], &mut |to, _| {
-        by_num!(target.dtype(), T => {
-            let value = T::from_scalar(value);
-            to.update([], #[inline(always)] move |to: &mut T, []| *to = to.plus(value))
-        })
-    })
+    changed! { "add_scalar_", target, [], by_num: T, |to, [], value| to.plus(value), "plus(to, value)" }
 }
 
 fn mul_scalar(target: &Raw, value: Scalar) -> Result<()> {
-    change! { "mul_scalar_", [to], [value], "times(to, value)" }
-    change(target, "mul_scalar_", [], &FORMULA, &[value], &mut |to, _| {
-        by_num!(target.dtype(), T => {
-            let value = T::from_scalar(value);
-            to.update([], #[inline(always)] move |to: &mut T, []| *to = to.times(value))
-        })
-    })
+    changed! { "mul_scalar_", target, [], by_num: T, |to, [], value| to.times(value), "times(to, value)" }
 }
 
 fn add_scaled(target: &Raw, other: &Raw, alpha: Scalar) -> Result<()> {
-    change! { "add_scaled_", [to, from], [alpha], "plus(to, times(from, alpha))" }
-    change(target, "add_scaled_", [other], &FORMULA, &[alpha], &mut |to, sources| {
-        by_num!(target.dtype(), T => {
-            let alpha = T::from_scalar(alpha);
-            to.update(
-                sources.views::<T>(),
-                #[inline(always)]
-                move |to, [from]| *to = to.plus(from.times(alpha)),
-            )
-        })
-    })
+    changed! { "add_scaled_", target, [other], by_num: T, |to, [from], alpha| to.plus(from.times(alpha)),
+    "plus(to, times(from, alpha))" }
 }
 
 impl Tensor {
@@ -355,18 +344,9 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::add_`].
     pub fn addcmul_(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<()> {
-        change! { "addcmul_", [to, a, b], [value], "to + value * a * b" }
-        let target = self.raw();
-        change(target, "addcmul_", [a.raw(), b.raw()], &FORMULA, &[value.into()], &mut |to, sources| {
-            by_real!(target.dtype(), R => {
-                let value = R::from_f64(value);
-                to.update(
-                    sources.views::<R>(),
-                    #[inline(always)]
-                    move |to, [a, b]| *to += value * a * b,
-                )
-            })
-        })
+        let value = value.into();
+        changed! { "addcmul_", self.raw(), [a.raw(), b.raw()], by_real: R, |to, [a, b], value| *to + value * a * b,
+        "to + value * a * b" }
     }
 
     /// `self += value · a / b`, elementwise.
@@ -374,18 +354,9 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::add_`].
     pub fn addcdiv_(&self, a: &Tensor, b: &Tensor, value: f64) -> Result<()> {
-        change! { "addcdiv_", [to, a, b], [value], "to + value * a / b" }
-        let target = self.raw();
-        change(target, "addcdiv_", [a.raw(), b.raw()], &FORMULA, &[value.into()], &mut |to, sources| {
-            by_real!(target.dtype(), R => {
-                let value = R::from_f64(value);
-                to.update(
-                    sources.views::<R>(),
-                    #[inline(always)]
-                    move |to, [a, b]| *to += value * a / b,
-                )
-            })
-        })
+        let value = value.into();
+        changed! { "addcdiv_", self.raw(), [a.raw(), b.raw()], by_real: R, |to, [a, b], value| *to + value * a / b,
+        "to + value * a / b" }
     }
 
     /// Sets elements below `min` to `min`, and elements above `max` to `max`. NaN stays NaN; if a bound is NaN, all
@@ -394,24 +365,14 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn clamp_(&self, min: f64, max: f64) -> Result<()> {
-        change! { "clamp_", [to], [min, max], "(to < min ? min : to) > max ? max : to < min ? min : to" }
         if min.is_nan() || max.is_nan() {
             return self.fill_(f64::NAN);
         }
-        let target = self.raw();
-        change(target, "clamp_", [], &FORMULA, &[min.into(), max.into()], &mut |to, _| {
-            by_real!(target.dtype(), R => {
-                let (min, max) = (R::from_f64(min), R::from_f64(max));
-                to.update(
-                    [],
-                    #[inline(always)]
-                    move |to, []| {
-                        let at_least = if *to < min { min } else { *to };
-                        *to = if at_least > max { max } else { at_least };
-                    },
-                )
-            })
-        })
+        let [min, max] = [min, max].mapped(Scalar::Float);
+        changed! { "clamp_", self.raw(), [], by_real: R, |to, [], min, max| {
+            let at_least = if *to < min { min } else { *to };
+            if at_least > max { max } else { at_least }
+        }, "(to < min ? min : to) > max ? max : to < min ? min : to" }
     }
 
     /// Replaces every element by its square root.
@@ -419,15 +380,6 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::fill_`].
     pub fn sqrt_(&self) -> Result<()> {
-        change! { "sqrt_", [to], [], "sqrt(to)" }
-        let target = self.raw();
-        change(
-            target,
-            "sqrt_",
-            [],
-            &FORMULA,
-            &[],
-            &mut |to, _| by_real!(target.dtype(), R => to.update([], #[inline(always)] move |to: &mut R, []| *to = to.sqrt())),
-        )
+        changed! { "sqrt_", self.raw(), [], by_real: R, |to, []| to.sqrt(), "sqrt(to)" }
     }
 }
