@@ -245,20 +245,8 @@ pub(crate) trait Real:
 {
     /// The largest finite number.
     const LARGEST: Self;
-    /// eˣ
-    fn exp(self) -> Self;
-    /// eˣ for x ≤ 0 or slightly above, with fewer operations.
-    fn exp_below(self) -> Self;
-    /// 1 − eˣ for x ≤ 0.
-    fn one_minus_exp_below(self) -> Self;
-    /// The natural logarithm.
-    fn ln(self) -> Self;
     /// The square root.
     fn sqrt(self) -> Self;
-    /// The hyperbolic tangent.
-    fn tanh(self) -> Self;
-    /// 1 / (1 + e⁻ˣ)
-    fn sigmoid(self) -> Self;
     /// xʸ for y ≠ 0.
     fn powf(self, exponent: Self) -> Self;
 }
@@ -462,32 +450,8 @@ macro_rules! real {
         impl Real for $type {
             const LARGEST: Self = <$type>::MAX;
             #[inline(always)]
-            fn exp(self) -> Self {
-                math::$math::exp(self)
-            }
-            #[inline(always)]
-            fn exp_below(self) -> Self {
-                math::$math::exp_below(self)
-            }
-            #[inline(always)]
-            fn one_minus_exp_below(self) -> Self {
-                math::$math::one_minus_exp_below(self)
-            }
-            #[inline(always)]
-            fn ln(self) -> Self {
-                math::$math::ln(self)
-            }
-            #[inline(always)]
             fn sqrt(self) -> Self {
                 <$type>::sqrt(self)
-            }
-            #[inline(always)]
-            fn tanh(self) -> Self {
-                math::$math::tanh(self)
-            }
-            #[inline(always)]
-            fn sigmoid(self) -> Self {
-                math::$math::sigmoid(self)
             }
             #[inline(always)]
             fn powf(self, exponent: Self) -> Self {

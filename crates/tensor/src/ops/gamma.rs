@@ -7,7 +7,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
 use super::elementwise::{formula, unary};
 use crate::autograd::Saved;
-use crate::cpu::math::polynomial;
+use crate::cpu::math::{Functions, polynomial};
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
@@ -158,7 +158,7 @@ fn lgamma(x: f64) -> f64 {
     let up = (if x < 1.5 { 1.0 } else { 0.0 }) + if x < 0.5 { 1.0 } else { 0.0 };
     let more = if down > 0.0 { -1.0 - down } else { up - 1.0 };
     let v = ((if is_large { 1.0 } else { x }) - 1.0) + more; // u − 2, without rounding errors near x = 1
-    let ln = Real::ln(if is_large { x } else { above * below }); // one of them is 1
+    let ln = Functions::ln(if is_large { x } else { above * below }); // one of them is 1
     let ln = if x < 1.5 { -ln } else { ln };
     let near = polynomial(
         v,
@@ -227,7 +227,7 @@ fn digamma(x: f64) -> f64 {
         y += if is_below { 1.0 / x } else { 0.0 };
         x += if is_below { 1.0 } else { 0.0 };
     }
-    digamma_series(x) - y + Real::ln(x)
+    digamma_series(x) - y + Functions::ln(x)
 }
 
 /// digamma for all x; below 0 by ψ(x) = ψ(1 − x) − π / tan(πx).

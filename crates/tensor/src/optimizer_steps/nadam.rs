@@ -2,6 +2,7 @@
 
 use super::groups::MAX_STATE_TENSORS;
 use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use crate::cpu::math::Functions;
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -73,7 +74,7 @@ const LN_OF_0_96: f64 = -0.040_821_994_520_255_166;
 impl NAdamRule {
     /// `μₜ`.
     pub fn momentum(&self, step: f64) -> f64 {
-        self.betas[0] * (1.0 - 0.5 * Real::exp(step * self.momentum_decay * LN_OF_0_96))
+        self.betas[0] * (1.0 - 0.5 * Functions::exp(step * self.momentum_decay * LN_OF_0_96))
     }
 
     /// Advances the clock to the next step.

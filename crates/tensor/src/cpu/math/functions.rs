@@ -1,4 +1,4 @@
-//! Trigonometric, hyperbolic and error functions, and logarithms and exponentials of other bases.
+//! Exponentials, logarithms, trigonometric, hyperbolic and error functions.
 //!
 //! All are written without branches, so that loops vectorize. Common functions of `f32` have formulas of their own in
 //! `f32.rs`, with errors below two units in the last place. The other functions of `f32` are computed in `f64` here
@@ -24,7 +24,7 @@ use super::{angles, erf, f32 as single, f64 as double};
 macro_rules! functions {
     ({$($(#[$doc:meta])* $name:ident = |$x:ident $(, $y:ident)?| $single:expr, $double:expr;)+}
     $($(#[$both_doc:meta])* $both:ident = $both_single:path, $both_double:path;)+) => {
-        /// Functions of `f32` and `f64` that are less usual than those of [`Real`](crate::element::Real).
+        /// Elementary functions of `f32` and `f64`.
         #[allow(clippy::wrong_self_convention, reason = "numbers are passed by value")]
         pub(crate) trait Functions: Sized {
             /// Whether [`sin`](Self::sin), [`cos`](Self::cos) and [`tan`](Self::tan) have to be computed by the
@@ -126,6 +126,18 @@ functions! {{
     /// Rounded to the nearest, halves to even.
     round = |x| x.round_ties_even(), f64::round_ties_even(x);
 }
+    /// eˣ
+    exp = single::exp, double::exp;
+    /// eˣ for x ≤ 0 or slightly above, with fewer operations.
+    exp_below = single::exp_below, double::exp_below;
+    /// 1 − eˣ for x ≤ 0.
+    one_minus_exp_below = single::one_minus_exp_below, double::one_minus_exp_below;
+    /// The natural logarithm.
+    ln = single::ln, double::ln;
+    /// The hyperbolic tangent.
+    tanh = single::tanh, double::tanh;
+    /// 1 / (1 + e⁻ˣ)
+    sigmoid = single::sigmoid, double::sigmoid;
     /// The sine, for numbers that are not [far](Self::is_far).
     sin = single::sin, angles::sin;
     /// The cosine, for numbers that are not [far](Self::is_far).
