@@ -36,23 +36,38 @@ pub(crate) struct PoolDims {
 
 impl PoolDims {
     fn axes(&self) -> [Axis; 2] {
-        [0, 1].mapped(|axis| Axis::Sliding {
-            in_size: self.in_size[axis],
-            out_size: self.out_size[axis],
-            kernel: self.kernel[axis],
-            stride: self.stride[axis],
-            padding: self.padding[axis],
-        })
-    }
-
-    /// Pixels per window, those in the padding included.
-    fn area(&self) -> usize {
-        self.kernel[0].saturating_mul(self.kernel[1])
+        Windows::Sliding(*self).axes()
     }
 }
 
-fn adaptive_axes(from: [usize; 2], to: [usize; 2]) -> [Axis; 2] {
-    [0, 1].mapped(|axis| Axis::Adaptive { in_size: from[axis], out_size: to[axis] })
+/// Sliding windows, or adaptive ones: as many as the second size says, which cover planes of the first size.
+#[derive(Clone, Copy)]
+pub(crate) enum Windows {
+    Sliding(PoolDims),
+    Adaptive([usize; 2], [usize; 2]),
+}
+
+impl Windows {
+    fn axes(&self) -> [Axis; 2] {
+        [0, 1].mapped(|axis| match self {
+            Windows::Sliding(d) => Axis::Sliding {
+                in_size: d.in_size[axis],
+                out_size: d.out_size[axis],
+                kernel: d.kernel[axis],
+                stride: d.stride[axis],
+                padding: d.padding[axis],
+            },
+            Windows::Adaptive(from, to) => Axis::Adaptive { in_size: from[axis], out_size: to[axis] },
+        })
+    }
+
+    /// Pixels per window, those in the padding included, if it is the same for all windows.
+    pub(super) fn area(&self) -> Option<usize> {
+        match self {
+            Windows::Sliding(d) => Some(d.kernel[0].saturating_mul(d.kernel[1])),
+            Windows::Adaptive(..) => None,
+        }
+    }
 }
 
 /// The largest element of each window; NaN if there is one.
@@ -88,55 +103,17 @@ pub(crate) fn place_largest<B: Pod + Send + Sync>(
     });
 }
 
-/// The average of each window; padding counts as zeros.
-pub(crate) fn avg<R: Real>(d: &PoolDims, x: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
-    debug_assert_eq!(out.len(), d.planes * d.out_size[0] * d.out_size[1]);
-    average(d.planes, d.axes(), Some(d.area()), x, out)
-}
-
-/// The derivative of [`avg`] by its input.
-pub(crate) fn avg_grad<R: Real>(d: &PoolDims, grad: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
-    spread(d.axes(), Some(d.area()), grad, out)
-}
-
-/// The averages of `to` windows, which together cover the image.
-pub(crate) fn adaptive_avg<R: Real>(
-    planes: usize,
-    from: [usize; 2],
-    to: [usize; 2],
-    x: Stored<'_, R>,
-    out: StoredMut<'_, R>,
-) -> Result<()> {
-    debug_assert_eq!(out.len(), planes * to[0] * to[1]);
-    average(planes, adaptive_axes(from, to), None, x, out)
-}
-
-/// The averages of windows: a whole plane is averaged as `mean` does, which adds many pixels precisely.
-fn average<R: Real>(
-    planes: usize,
-    axes: [Axis; 2],
-    area: Option<usize>,
-    x: Stored<'_, R>,
-    out: StoredMut<'_, R>,
-) -> Result<()> {
+/// The average of each window; padding counts as zeros. A whole plane is averaged as `mean` does, which adds many
+/// pixels precisely.
+pub(crate) fn average<R: Real>(windows: &Windows, x: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
+    let (axes, area) = (windows.axes(), windows.area());
     if let Some(pixels) = whole_plane(axes) {
-        let planes = CpuView { data: x, shape: &[planes, pixels], strides: &[pixels, 1] };
+        debug_assert_eq!(x.len(), out.len() * pixels);
+        let planes = CpuView { data: x, shape: &[out.len(), pixels], strides: &[pixels, 1] };
         cpu::mean(planes, 0b10, area.unwrap_or(pixels) as f64, out);
         return Ok(());
     }
     pool(axes, Mean { area }, x, out)
-}
-
-/// The derivative of [`adaptive_avg`] by its input.
-pub(crate) fn adaptive_avg_grad<R: Real>(
-    planes: usize,
-    from: [usize; 2],
-    to: [usize; 2],
-    grad: Stored<'_, R>,
-    out: StoredMut<'_, R>,
-) -> Result<()> {
-    debug_assert_eq!(out.len(), planes * from[0] * from[1]);
-    spread(adaptive_axes(from, to), None, grad, out)
 }
 
 /// How the pixels of a window are combined.
@@ -226,6 +203,7 @@ fn in_tasks<R: Real>(
     (out, out_len): (StoredMut<'_, R>, usize),
     task: impl Fn(&[R], &mut [R]) -> Result<()> + Sync,
 ) -> Result<()> {
+    debug_assert_eq!(x.len() * out_len, out.len() * x_len);
     out.try_for_each_chunk(planes * out_len, &|i, out| {
         let x = x.part(i * planes * x_len, out.len() / out_len.max(1) * x_len);
         scratch::reals(x, |x| scratch::reals_mut(out, |out| task(x, out)))
@@ -282,9 +260,9 @@ fn fold<R: Real>(combine: impl Combine, numbers: &[R]) -> R {
     combine.apply(combine.apply(half(0), half(2)), combine.apply(half(1), half(3)))
 }
 
-/// Adds to each pixel of a window its share of the window's gradient: the transpose of average pooling.
-fn spread<R: Real>(axes: [Axis; 2], area: Option<usize>, grad: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
-    let axes = merged(axes);
+/// Adds to each pixel of a window its share of the window's gradient: the derivative of [`average`] by its input.
+pub(crate) fn spread<R: Real>(windows: &Windows, grad: Stored<'_, R>, out: StoredMut<'_, R>) -> Result<()> {
+    let (axes, area) = (merged(windows.axes()), windows.area());
     let (in_len, out_len) = (axes[0].in_size() * axes[1].in_size(), axes[0].out_size() * axes[1].out_size());
     let planes = task_planes(in_len);
     in_tasks(planes, (grad, out_len), (out, in_len), |grad, out| {

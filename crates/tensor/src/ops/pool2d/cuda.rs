@@ -2,7 +2,7 @@
 
 use pagelock_cuda::{Argument, Launch};
 
-use super::cpu::PoolDims;
+use super::cpu::Windows;
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
 use crate::error::Result;
 use crate::inlined::Array;
@@ -23,13 +23,6 @@ pub(super) enum Pooling {
     Spread,
 }
 
-/// Sliding windows, or adaptive ones: as many as the second size says, which cover planes of the first size.
-#[derive(Clone, Copy)]
-pub(super) enum Windows {
-    Sliding(PoolDims),
-    Adaptive([usize; 2], [usize; 2]),
-}
-
 impl Windows {
     /// The constants that `pool2d.cu` needs for both axes.
     fn constants(&self, op: &'static str) -> Result<Constants> {
@@ -46,7 +39,8 @@ impl Windows {
         }
         let ([in_h, in_w], [out_h, out_w]) = (ins.mapped(|size| size as i32), outs.mapped(|size| size as i32));
         let [[kernel_h, stride_h, padding_h], [kernel_w, stride_w, padding_w]] = windows;
-        let sizes = [("IN_H", in_h), ("IN_W", in_w), ("OUT_H", out_h), ("OUT_W", out_w), ("AREA", self.area(op)?)];
+        let area = count(op, self.area().unwrap_or(0))?; // 0: windows have areas of their own
+        let sizes = [("IN_H", in_h), ("IN_W", in_w), ("OUT_H", out_h), ("OUT_W", out_w), ("AREA", area)];
         let vertical = [("KERNEL_H", kernel_h), ("STRIDE_H", stride_h), ("PADDING_H", padding_h)];
         let horizontal = [("KERNEL_W", kernel_w), ("STRIDE_W", stride_w), ("PADDING_W", padding_w)];
         Ok(Constants::of(&sizes).and(&vertical).and(&horizontal))
@@ -64,14 +58,6 @@ impl Windows {
         match self {
             Windows::Sliding(dims) => dims.out_size,
             Windows::Adaptive(_, to) => *to,
-        }
-    }
-
-    /// The divisor of sums, if it is the same for all windows; else 0.
-    fn area(&self, op: &'static str) -> Result<i32> {
-        match self {
-            Windows::Sliding(dims) => count(op, dims.kernel[0].saturating_mul(dims.kernel[1])),
-            Windows::Adaptive(..) => Ok(0),
         }
     }
 

@@ -6,7 +6,8 @@
 mod cpu;
 mod cuda;
 
-use self::cuda::{Pooling, Windows};
+use self::cpu::Windows;
+use self::cuda::Pooling;
 use crate::autograd::{Saved, is_grad_enabled, record};
 use crate::device::Device;
 use crate::element::DType;
@@ -278,14 +279,9 @@ impl Average {
         match x.storage.device() {
             Device::Cpu => on_cpu(op, [Some(x)], (shape, x.dtype()), &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
-                    let (x, out, planes) = (inputs.view::<R>(0).data, out.stored(), planes(&self.image));
-                    match self.windows {
-                        Windows::Sliding(dims) if spreads => cpu::avg_grad(&dims, x, out),
-                        Windows::Sliding(dims) => cpu::avg(&dims, x, out),
-                        Windows::Adaptive(from, to) if spreads => cpu::adaptive_avg_grad(planes, from, to, x, out),
-                        Windows::Adaptive(from, to) => cpu::adaptive_avg(planes, from, to, x, out),
-                    }
-                    .map_err(Error::scratch(op))
+                    let (x, out) = (inputs.view::<R>(0).data, out.stored());
+                    let run = if spreads { cpu::spread } else { cpu::average };
+                    run(&self.windows, x, out).map_err(Error::scratch(op))
                 })
             }),
             Device::Cuda(device) => on_cuda(op, device, [Some(x)], (shape, x.dtype()), &mut |inputs, out| {

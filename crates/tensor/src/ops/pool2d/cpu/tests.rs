@@ -113,13 +113,14 @@ proptest! {
     #[test]
     fn averages_and_their_gradients_agree_with_the_definition(d in any_dims()) {
         let windows = windows(d.planes, d.axes(), sliding);
-        let area = d.area() as f64;
+        let sliding = Windows::Sliding(d);
+        let area = sliding.area().unwrap() as f64;
         check_averages(
             &windows,
             d.planes * d.in_size[0] * d.in_size[1],
             |_| area,
-            |x, out| avg(&d, stored(x), stored_mut(out)).unwrap(),
-            |grad, out| avg_grad(&d, stored(grad), stored_mut(out)).unwrap(),
+            |x, out| average(&sliding, stored(x), stored_mut(out)).unwrap(),
+            |grad, out| spread(&sliding, stored(grad), stored_mut(out)).unwrap(),
         );
     }
 
@@ -127,13 +128,14 @@ proptest! {
     fn adaptive_averages_and_their_gradients_agree_with_the_definition(
         planes in 0..4usize, from in [1..20usize, 1..20], to in [1..25usize, 1..25],
     ) {
-        let windows = windows(planes, adaptive_axes(from, to), adaptive);
+        let covering = Windows::Adaptive(from, to);
+        let windows = windows(planes, covering.axes(), adaptive);
         check_averages(
             &windows,
             planes * from[0] * from[1],
             |window| window.len() as f64,
-            |x, out| adaptive_avg(planes, from, to, stored(x), stored_mut(out)).unwrap(),
-            |grad, out| adaptive_avg_grad(planes, from, to, stored(grad), stored_mut(out)).unwrap(),
+            |x, out| average(&covering, stored(x), stored_mut(out)).unwrap(),
+            |grad, out| spread(&covering, stored(grad), stored_mut(out)).unwrap(),
         );
     }
 }
@@ -181,8 +183,8 @@ fn half_types_are_averaged_in_f32_and_rounded_once() {
     let d = pairs_of(2, [6, 10]);
     let x = numbers(120);
     let (mut exact, mut rounded) = (vec![0.0f32; 30], vec![bf16::ZERO; 30]);
-    avg(&d, stored(&cast::<f32>(&x)), stored_mut(&mut exact)).unwrap();
-    avg(&d, stored(&cast::<bf16>(&x)), stored_mut(&mut rounded)).unwrap();
+    average(&Windows::Sliding(d), stored(&cast::<f32>(&x)), stored_mut(&mut exact)).unwrap();
+    average(&Windows::Sliding(d), stored(&cast::<bf16>(&x)), stored_mut(&mut rounded)).unwrap();
     assert!(exact.iter().zip(rounded).all(|(&exact, rounded)| bf16::from_f32(exact) == rounded));
 }
 
@@ -193,7 +195,7 @@ fn one_and_two_threads_give_the_same_bits() {
     let results = [1, 2].map(|threads| {
         set_num_threads(threads);
         let mut out = vec![0.0f32; 300 * 196];
-        avg(&d, stored(&x), stored_mut(&mut out)).unwrap();
+        average(&Windows::Sliding(d), stored(&x), stored_mut(&mut out)).unwrap();
         out
     });
     assert!(results[0] == results[1]);
@@ -203,6 +205,6 @@ fn one_and_two_threads_give_the_same_bits() {
 fn no_planes_make_no_result() {
     let d = pairs_of(0, [8, 8]);
     max::<f32>(&d, [][..].into(), (&mut [][..]).into()).unwrap();
-    avg_grad::<f32>(&d, [][..].into(), (&mut [][..]).into()).unwrap();
-    adaptive_avg::<f32>(0, [8, 8], [2, 2], [][..].into(), (&mut [][..]).into()).unwrap();
+    spread::<f32>(&Windows::Sliding(d), [][..].into(), (&mut [][..]).into()).unwrap();
+    average::<f32>(&Windows::Adaptive([8, 8], [2, 2]), [][..].into(), (&mut [][..]).into()).unwrap();
 }
