@@ -15,9 +15,10 @@ use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_computing, by_num};
 
-/// `comparison! { Struct, method, operator, doc }`
-macro_rules! comparison {
-    ($name:ident, $method:ident, $operator:tt, $doc:literal) => {
+/// `truths! { Struct, method, formula in CUDA, |inputs, out| kernel }`: an operation on two tensors that broadcast, whose
+/// result is truth values.
+macro_rules! truths {
+    ($name:ident, $method:ident, $cuda:expr, |$inputs:ident, $out:ident| $kernel:expr) => {
         struct $name;
 
         impl PerType<2> for $name {
@@ -25,11 +26,9 @@ macro_rules! comparison {
                 DType::Bool
             }
 
-            fn run_on_cpu(&self, inputs: &LockedInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
-                by_computing!(inputs.dtype(), C => {
-                    let [a, b] = inputs.views::<C>();
-                    cpu::map2(a, b, out.stored::<u8>(), |a: C, b: C| u8::from(a $operator b));
-                });
+            fn run_on_cpu(&self, $inputs: &LockedInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
+                let $out = out.stored::<u8>();
+                $kernel;
                 Ok(())
             }
         }
@@ -43,8 +42,20 @@ macro_rules! comparison {
                 Shape::broadcast(stringify!($method), a, b)
             }
 
-            formula! { 2, stringify!($method), [a, b], |_| [], concat!("a ", stringify!($operator), " b") }
+            formula! { 2, stringify!($method), [a, b], |_| [], $cuda }
         }
+    };
+}
+
+pub(super) use truths;
+
+/// `comparison! { Struct, method, operator, doc }`
+macro_rules! comparison {
+    ($name:ident, $method:ident, $operator:tt, $doc:literal) => {
+        truths! { $name, $method, concat!("a ", stringify!($operator), " b"), |inputs, out| by_computing!(inputs.dtype(), C => {
+            let [a, b] = inputs.views::<C>();
+            cpu::map2(a, b, out, |a: C, b: C| u8::from(a $operator b))
+        }) }
 
         impl<K: Kind> Tensor<K> {
             #[doc = $doc]

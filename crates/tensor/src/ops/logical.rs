@@ -1,6 +1,6 @@
 //! Truth values: comparisons with numbers, logical operations, and tests for NaN and infinity.
 
-use super::compare::IsZero;
+use super::compare::{IsZero, truths};
 use super::elementwise::formula;
 use super::number_like;
 use crate::cpu;
@@ -9,7 +9,7 @@ use crate::element::{DType, Scalar};
 use crate::error::Result;
 use crate::inlined::Array;
 use crate::kind::{Bool, Kind, Number};
-use crate::op::{Inputs, LockedInputs, Op, PerType, run_unrecorded};
+use crate::op::{Inputs, LockedInputs, Op, PerType, Precision, run_unrecorded};
 use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor};
@@ -66,33 +66,10 @@ macro_rules! logical {
             }
         }
 
-        struct $op;
-
-        impl PerType<2> for $op {
-            fn out_dtype(&self, _: DType) -> DType {
-                DType::Bool
-            }
-
-            fn run_on_cpu(&self, inputs: &LockedInputs<'_, 2>, out: &mut Fresh) -> Result<()> {
-                let [a, b] = inputs.views::<u8>();
-                cpu::map2(a, b, out.stored::<u8>(), |a: u8, b: u8| u8::from((a != 0) $operator (b != 0)));
-                Ok(())
-            }
-        }
-
-        impl Op<2> for $op {
-            const NAME: &'static str = stringify!($method);
-            const INPUTS: Inputs = Inputs::Broadcast;
-
-            fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
-                Shape::broadcast(stringify!($method), a, b)
-            }
-
-            formula! {
-                2, stringify!($method), [a, b], |_| [],
-                concat!("(a != R(0)) ", stringify!($operator), " (b != R(0))")
-            }
-        }
+        truths! { $op, $method, concat!("(a != R(0)) ", stringify!($operator), " (b != R(0))"), |inputs, out| {
+            let [a, b] = inputs.views::<u8>();
+            cpu::map2(a, b, out, |a: u8, b: u8| u8::from((a != 0) $operator (b != 0)))
+        } }
     };
 }
 
