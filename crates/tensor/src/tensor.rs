@@ -162,19 +162,32 @@ impl Raw {
     }
 }
 
-/// `$body` with `$T` for the type of elements of `$dtype`.
-macro_rules! by_dtype {
-    ($dtype:expr, $T:ident => $body:expr) => {
-        $crate::tensor::by_dtype!($dtype, $T => $body;
-            F32: f32, F64: f64, F16: half::f16, BF16: half::bf16, I64: i64, I32: i32, U8: u8, Bool: bool)
-    };
-    ($dtype:expr, $T:ident => $body:expr; $($name:ident: $type:ty),+) => {
-        match $dtype {
-            $($crate::element::DType::$name => {
+/// `$body` with `$T` for the type of the first pattern that `$value` matches; else `$rest`, if there is one.
+macro_rules! by_pattern {
+    ($value:expr, $T:ident => $body:expr; $($pattern:pat_param $(if $guard:expr)? => $type:ty),+ $(; $other:ident => $rest:expr)?) => {
+        match $value {
+            $($pattern $(if $guard)? => {
                 type $T = $type;
                 $body
             })+
+            $($other => $rest,)?
         }
+    };
+}
+pub(crate) use by_pattern;
+
+/// `$body` with `$T` for the type of elements of `$dtype`.
+macro_rules! by_dtype {
+    ($dtype:expr, $T:ident => $body:expr) => {
+        $crate::tensor::by_pattern!($dtype, $T => $body;
+            $crate::element::DType::F32 => f32,
+            $crate::element::DType::F64 => f64,
+            $crate::element::DType::F16 => half::f16,
+            $crate::element::DType::BF16 => half::bf16,
+            $crate::element::DType::I64 => i64,
+            $crate::element::DType::I32 => i32,
+            $crate::element::DType::U8 => u8,
+            $crate::element::DType::Bool => bool)
     };
 }
 pub(crate) use by_dtype;
@@ -182,20 +195,10 @@ pub(crate) use by_dtype;
 /// `$body` with `$K` for the kind of tensors that hold elements of `$dtype`.
 macro_rules! by_kind {
     ($dtype:expr, $K:ident => $body:expr) => {
-        match $dtype {
-            $crate::element::DType::Bool => {
-                type $K = $crate::kind::Bool;
-                $body
-            }
-            dtype if dtype.is_float() => {
-                type $K = $crate::kind::Float;
-                $body
-            }
-            _ => {
-                type $K = $crate::kind::Int;
-                $body
-            }
-        }
+        $crate::tensor::by_pattern!($dtype, $K => $body;
+            $crate::element::DType::Bool => $crate::kind::Bool,
+            dtype if dtype.is_float() => $crate::kind::Float,
+            _ => $crate::kind::Int)
     };
 }
 pub(crate) use by_kind;
@@ -203,24 +206,7 @@ pub(crate) use by_kind;
 /// `$body` with `$B` for the type of the bits of elements of `$dtype`.
 macro_rules! by_bits {
     ($dtype:expr, $B:ident => $body:expr) => {
-        match $dtype.size() {
-            1 => {
-                type $B = u8;
-                $body
-            }
-            2 => {
-                type $B = u16;
-                $body
-            }
-            4 => {
-                type $B = u32;
-                $body
-            }
-            _ => {
-                type $B = u64;
-                $body
-            }
-        }
+        $crate::tensor::by_pattern!($dtype.size(), $B => $body; 1 => u8, 2 => u16, 4 => u32, _ => u64)
     };
 }
 pub(crate) use by_bits;
@@ -228,10 +214,8 @@ pub(crate) use by_bits;
 /// `$body` with `$C` for the computing type of `$dtype`; truth values are bytes.
 macro_rules! by_computing {
     ($dtype:expr, $C:ident => $body:expr) => {
-        match $dtype.computing() {
-            $crate::element::DType::Bool => { type $C = u8; $body }
-            number => $crate::tensor::by_num!(number, $C => $body),
-        }
+        $crate::tensor::by_pattern!($dtype.computing(), $C => $body;
+            $crate::element::DType::Bool => u8; number => $crate::tensor::by_num!(number, $C => $body))
     };
 }
 pub(crate) use by_computing;
@@ -239,12 +223,9 @@ pub(crate) use by_computing;
 /// [`by_computing!`] for types that are known to be numbers.
 macro_rules! by_num {
     ($dtype:expr, $C:ident => $body:expr) => {
-        match $dtype.computing() {
-            $crate::element::DType::I64 => { type $C = i64; $body }
-            $crate::element::DType::I32 => { type $C = i32; $body }
-            $crate::element::DType::U8 => { type $C = u8; $body }
-            float => $crate::tensor::by_real!(float, $C => $body),
-        }
+        $crate::tensor::by_pattern!($dtype.computing(), $C => $body;
+            $crate::element::DType::I64 => i64, $crate::element::DType::I32 => i32, $crate::element::DType::U8 => u8;
+            float => $crate::tensor::by_real!(float, $C => $body))
     };
 }
 pub(crate) use by_num;
@@ -252,17 +233,9 @@ pub(crate) use by_num;
 /// [`by_computing!`] for types that are known to be floats.
 macro_rules! by_real {
     ($dtype:expr, $C:ident => $body:expr) => {
-        match $dtype.computing() {
-            $crate::element::DType::F32 => {
-                type $C = f32;
-                $body
-            }
-            $crate::element::DType::F64 => {
-                type $C = f64;
-                $body
-            }
-            other => unreachable!("{other} is not a float type"),
-        }
+        $crate::tensor::by_pattern!($dtype.computing(), $C => $body;
+            $crate::element::DType::F32 => f32, $crate::element::DType::F64 => f64;
+            other => unreachable!("{other} is not a float type"))
     };
 }
 pub(crate) use by_real;
