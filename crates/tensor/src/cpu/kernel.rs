@@ -304,7 +304,7 @@ fn compute_rows<const N: usize>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::softmax::{log_softmax_grad, softmax_grad};
+    use super::super::softmax::softmax_grad;
     use super::super::{CpuView, sum};
     use super::*;
 
@@ -324,7 +324,7 @@ mod tests {
             for (rows, len) in [(5, 64), (3, 1_024), (2, 4_128)] {
                 let ((bits, x), mut out, mut computed) =
                     (numbers(rows * len, half), vec![0; rows * len], vec![0.0; rows * len]);
-                for grad in [softmax_grad::<f32>, log_softmax_grad] {
+                for grad in [softmax_grad::<f32, false>, softmax_grad::<f32, true>] {
                     let (y, g) = (Stored::Halves(&bits, half), Stored::Halves(&bits, half));
                     grad(y, g, [len, 1], StoredMut::Halves(&mut out, half)).unwrap();
                     grad(x[..].into(), x[..].into(), [len, 1], (&mut computed[..]).into()).unwrap();

@@ -74,9 +74,7 @@ pub(crate) use outer::{map2_product, map3_product};
 pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, mean, reduce, sum};
 pub(crate) use scatter::{counts_of_true, flip, indices_where, keep_where, replace_where, scatter};
 pub(crate) use simd::{vectorized, vectorized_widely};
-pub(crate) use softmax::{
-    cross_entropy, cross_entropy_grad, log_softmax, log_softmax_grad, softmax, softmax_grad, suits_columns,
-};
+pub(crate) use softmax::{cross_entropy, cross_entropy_grad, softmax, softmax_grad, suits_columns};
 pub(crate) use sort::{Key, Quantile, modes, neighbors, order};
 pub(crate) use sums::total;
 pub(crate) use to_halves::to_halves;

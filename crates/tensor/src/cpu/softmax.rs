@@ -15,35 +15,31 @@ pub(super) use rows::{greater, largest};
 use super::{Stored, StoredMut};
 use crate::element::Real;
 
-/// `out[j] = exp(x[j]) / Σ exp(x)` along every column of slabs `[n, inner]`; `inner` is 1, or the columns are
-/// [suitable](suits_columns).
-pub(crate) fn softmax<R: Real>(x: Stored<'_, R>, slab: [usize; 2], out: StoredMut<'_, R>) -> Result<()> {
-    along_columns::<R, Softmax, 1>([x], slab, out)
+/// `out[j] = exp(x[j]) / Σ exp(x)`, or its logarithm, `x[j] − log Σ exp(x)`, along every column of slabs `[n, inner]`;
+/// `inner` is 1, or the columns are [suitable](suits_columns).
+pub(crate) fn softmax<R: Real, const LOG: bool>(
+    x: Stored<'_, R>,
+    slab: [usize; 2],
+    out: StoredMut<'_, R>,
+) -> Result<()> {
+    match LOG {
+        false => along_columns::<R, Softmax, 1>([x], slab, out),
+        true => along_columns::<R, LogSoftmax, 1>([x], slab, out),
+    }
 }
 
-/// `out[j] = x[j] − log Σ exp(x)`.
-pub(crate) fn log_softmax<R: Real>(x: Stored<'_, R>, slab: [usize; 2], out: StoredMut<'_, R>) -> Result<()> {
-    along_columns::<R, LogSoftmax, 1>([x], slab, out)
-}
-
-/// The gradient of [`softmax`]'s input, where `y` is its output: `out[j] = y[j] · (grad[j] − Σ grad · y)`.
-pub(crate) fn softmax_grad<R: Real>(
+/// The gradient of [`softmax`]'s input, where `y` is its output: `out[j] = y[j] · (grad[j] − Σ grad · y)`, or
+/// `out[j] = grad[j] − exp(y[j]) · Σ grad` for the logarithm.
+pub(crate) fn softmax_grad<R: Real, const LOG: bool>(
     y: Stored<'_, R>,
     grad: Stored<'_, R>,
     slab: [usize; 2],
     out: StoredMut<'_, R>,
 ) -> Result<()> {
-    along_columns::<R, SoftmaxGrad, 2>([y, grad], slab, out)
-}
-
-/// The gradient of [`log_softmax`]'s input, where `y` is its output: `out[j] = grad[j] − exp(y[j]) · Σ grad`.
-pub(crate) fn log_softmax_grad<R: Real>(
-    y: Stored<'_, R>,
-    grad: Stored<'_, R>,
-    slab: [usize; 2],
-    out: StoredMut<'_, R>,
-) -> Result<()> {
-    along_columns::<R, LogSoftmaxGrad, 2>([y, grad], slab, out)
+    match LOG {
+        false => along_columns::<R, SoftmaxGrad, 2>([y, grad], slab, out),
+        true => along_columns::<R, LogSoftmaxGrad, 2>([y, grad], slab, out),
+    }
 }
 
 fn along_columns<R: Real, F: Formula<N>, const N: usize>(
@@ -65,7 +61,10 @@ trait Formula<const N: usize> {
     const SCALES_TERMS: bool = false;
 
     fn term<R: Real>(x: [R; N], largest: R) -> R;
-    fn of_sum<R: Real>(sum: R) -> R;
+    #[inline(always)]
+    fn of_sum<R: Real>(sum: R) -> R {
+        sum
+    }
     fn result<R: Real>(x: [R; N], largest: R, of_sum: R) -> R;
 }
 
@@ -121,11 +120,6 @@ impl Formula<2> for SoftmaxGrad {
     }
 
     #[inline(always)]
-    fn of_sum<R: Real>(sum: R) -> R {
-        sum
-    }
-
-    #[inline(always)]
     fn result<R: Real>([y, grad]: [R; 2], _: R, sum: R) -> R {
         y * (grad - sum)
     }
@@ -137,11 +131,6 @@ impl Formula<2> for LogSoftmaxGrad {
     #[inline(always)]
     fn term<R: Real>([_, grad]: [R; 2], _: R) -> R {
         grad
-    }
-
-    #[inline(always)]
-    fn of_sum<R: Real>(sum: R) -> R {
-        sum
     }
 
     #[inline(always)]

@@ -71,10 +71,15 @@ fn check<T: Stores>(
 
 fn check_all<T: Stores<C: Real>>(tolerance: f64) {
     let exp = |x: Vec<f64>| x.iter().map(|x| x.exp()).collect::<Vec<f64>>();
-    check::<T>(|[x, _], slab, out| softmax(x, slab, out), |x, _| exp(naive_log_softmax(x)), |_| 1e-3, tolerance);
-    check::<T>(|[x, _], slab, out| log_softmax(x, slab, out), |x, _| naive_log_softmax(x), |_| 1.0, tolerance);
     check::<T>(
-        |[y, grad], slab, out| softmax_grad(y, grad, slab, out),
+        |[x, _], slab, out| softmax::<_, false>(x, slab, out),
+        |x, _| exp(naive_log_softmax(x)),
+        |_| 1e-3,
+        tolerance,
+    );
+    check::<T>(|[x, _], slab, out| softmax::<_, true>(x, slab, out), |x, _| naive_log_softmax(x), |_| 1.0, tolerance);
+    check::<T>(
+        |[y, grad], slab, out| softmax_grad::<_, false>(y, grad, slab, out),
         |y, grad| {
             let sum: f64 = y.iter().zip(grad).map(|(y, grad)| y * grad).sum();
             y.iter().zip(grad).map(|(y, grad)| y * (grad - sum)).collect()
@@ -83,7 +88,7 @@ fn check_all<T: Stores<C: Real>>(tolerance: f64) {
         tolerance,
     );
     check::<T>(
-        |[y, grad], slab, out| log_softmax_grad(y, grad, slab, out),
+        |[y, grad], slab, out| softmax_grad::<_, true>(y, grad, slab, out),
         |y, grad| y.iter().zip(grad).map(|(y, g)| g - y.exp() * grad.iter().sum::<f64>()).collect(),
         |n| 10.0 * n as f64,
         tolerance,
@@ -105,7 +110,7 @@ fn large_numbers_do_not_overflow_and_what_is_not_a_number_stays_in_its_column() 
         let mut out = vec![0.0; x.len()];
         let last = x.len() - 1;
         x[last] = f32::NAN;
-        softmax(stored(&x), [n, inner], stored_mut(&mut out)).unwrap();
+        softmax::<_, false>(stored(&x), [n, inner], stored_mut(&mut out)).unwrap();
         for column in columns([outer, n, inner]) {
             let are_right =
                 |y: f32| if column.contains(&last) { y.is_nan() } else { (y * n as f32 - 1.0).abs() < 1e-6 };
@@ -122,7 +127,7 @@ fn minus_infinity_has_no_probability() {
     x[..64 * inner].fill(f64::NEG_INFINITY);
     (0..n).for_each(|j| x[j * inner] = f64::NEG_INFINITY);
     let mut out = vec![0.0; x.len()];
-    softmax(stored(&x), [n, inner], stored_mut(&mut out)).unwrap();
+    softmax::<_, false>(stored(&x), [n, inner], stored_mut(&mut out)).unwrap();
     for (i, column) in columns([1, n, inner]).enumerate() {
         let sum: f64 = column.iter().map(|&i| out[i]).sum();
         let is_right = if i == 0 { sum.is_nan() } else { (sum - 1.0).abs() < 1e-12 && out[column[63]] == 0.0 };

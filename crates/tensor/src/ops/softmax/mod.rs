@@ -116,11 +116,8 @@ impl<R: Real, const LOG: bool> CpuKernel<R, 1> for Softmax<LOG> {
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
         let lines = Lines::along(self.dim, x.shape);
-        let slab = [lines.n, lines.inner];
-        match LOG {
-            true => cpu::log_softmax(x.data, slab, out).map_err(Error::scratch("log_softmax")),
-            false => cpu::softmax(x.data, slab, out).map_err(Error::scratch("softmax")),
-        }
+        let op = if LOG { "log_softmax" } else { "softmax" };
+        cpu::softmax::<R, LOG>(x.data, [lines.n, lines.inner], out).map_err(Error::scratch(op))
     }
 }
 
@@ -183,10 +180,7 @@ impl<R: Real, const LOG: bool> CpuKernel<R, 2> for SoftmaxGrad<LOG> {
 
     fn cpu(&self, [g, y]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
         let lines = Lines::along(self.dim, y.shape);
-        let slab = [lines.n, lines.inner];
-        match LOG {
-            true => cpu::log_softmax_grad(y.data, g.data, slab, out).map_err(Error::scratch("log_softmax's gradient")),
-            false => cpu::softmax_grad(y.data, g.data, slab, out).map_err(Error::scratch("softmax's gradient")),
-        }
+        let op = if LOG { "log_softmax's gradient" } else { "softmax's gradient" };
+        cpu::softmax_grad::<R, LOG>(y.data, g.data, [lines.n, lines.inner], out).map_err(Error::scratch(op))
     }
 }
