@@ -69,6 +69,17 @@ pub(crate) fn convert<T: Computing>(x: CpuView<'_, T>, out: StoredMut<'_, T>) {
     });
 }
 
+/// `kernel!(f, vectorized, LONG, changes)`: the loops of a formula, of halves also with [`of_halves`].
+macro_rules! kernel {
+    ($f:ident, $vectorized:ident, $LONG:literal, $changes:literal) => {
+        Kernel {
+            numbers: &|dst, x| simd::$vectorized(loop_over(dst, x, $f)),
+            halves: Halves::Registers(&|wide, dst, x| of_halves::<$LONG, _, _, N>(wide, dst, x, $f)),
+            changes: $changes,
+        }
+    };
+}
+
 /// `f(&mut dst[i], [a[i], b[i], …])`, where element `i` of `dst` is at offset `i · strides`. No two elements may have
 /// the same offset.
 pub(crate) fn update<T: Computing, A: Computing, const N: usize>(
@@ -78,12 +89,7 @@ pub(crate) fn update<T: Computing, A: Computing, const N: usize>(
     sources: [CpuView<'_, A>; N],
     f: impl Fn(&mut T, [A; N]) + Sync + Copy,
 ) {
-    let kernel = Kernel {
-        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
-        halves: Halves::Registers(&|wide, dst, x| of_halves::<false, _, _, N>(wide, dst, x, f)),
-        changes: true,
-    };
-    updated(dst, (shape, strides), sources, kernel);
+    updated(dst, (shape, strides), sources, kernel!(f, vectorized, false, true));
 }
 
 #[inline(always)]
@@ -92,12 +98,7 @@ fn write<T: Computing, A: Computing, const N: usize>(
     sources: [CpuView<'_, A>; N],
     f: impl Fn(&mut T, [A; N]) + Sync + Copy,
 ) {
-    let kernel = Kernel {
-        numbers: &|dst, x| simd::vectorized(loop_over(dst, x, f)),
-        halves: Halves::Registers(&|wide, dst, x| of_halves::<false, _, _, N>(wide, dst, x, f)),
-        changes: false,
-    };
-    written(out, sources, kernel);
+    written(out, sources, kernel!(f, vectorized, false, false));
 }
 
 #[inline(always)]
@@ -106,12 +107,7 @@ fn write_long<T: Computing, A: Computing, const N: usize>(
     sources: [CpuView<'_, A>; N],
     f: impl Fn(&mut T, [A; N]) + Sync + Copy,
 ) {
-    let kernel = Kernel {
-        numbers: &|dst, x| simd::vectorized_widely(loop_over(dst, x, f)),
-        halves: Halves::Registers(&|wide, dst, x| of_halves::<true, _, _, N>(wide, dst, x, f)),
-        changes: false,
-    };
-    written(out, sources, kernel);
+    written(out, sources, kernel!(f, vectorized_widely, true, false));
 }
 
 #[inline(always)]
