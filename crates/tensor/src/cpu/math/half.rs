@@ -34,7 +34,10 @@ impl Half {
     /// Widens halves, given as their bits.
     pub(crate) fn widen(self, bits: &[u16], to: &mut [f32]) {
         match Wide::new(self) {
-            Some(wide) => by_half!(wide, registers => widen_blocks(registers, bits, to, self)),
+            Some(wide) => by_half!(wide, registers => {
+                let each = |bits: &_, to: &mut _| self.widen_each(bits, to);
+                in_blocks(registers, (bits, to), #[inline(always)] |bits| registers.widen(bits), each);
+            }),
             None => self.widen_each(bits, to),
         }
     }
@@ -42,7 +45,10 @@ impl Half {
     /// Rounds numbers to the nearest, ties to even.
     pub(crate) fn narrow(self, from: &[f32], bits: &mut [u16]) {
         match Wide::new(self) {
-            Some(wide) => by_half!(wide, registers => narrow_blocks(registers, from, bits, self)),
+            Some(wide) => by_half!(wide, registers => {
+                let each = |from: &_, bits: &mut _| self.narrow_each(from, bits);
+                in_blocks(registers, (from, bits), #[inline(always)] |numbers| registers.narrow(numbers), each);
+            }),
             None => self.narrow_each(from, bits),
         }
     }
@@ -76,32 +82,20 @@ impl Half {
     }
 }
 
-fn widen_blocks(registers: impl Registers, bits: &[u16], to: &mut [f32], half: Half) {
-    let len = bits.len().min(to.len());
-    let ((bits, last_bits), (to, last)) = (bits[..len].as_chunks(), to[..len].as_chunks_mut());
+/// Converts whole blocks in registers, and the elements behind them by `each`.
+fn in_blocks<A, B>(
+    registers: impl Registers,
+    (from, to): (&[A], &mut [B]),
+    block: impl Fn(&[A; BLOCK]) -> [B; BLOCK],
+    each: impl FnOnce(&[A], &mut [B]),
+) {
+    let len = from.len().min(to.len());
+    let ((from, last_from), (to, last)) = (from[..len].as_chunks(), to[..len].as_chunks_mut());
     registers.vectorized_where_faster(
         #[inline(always)]
-        || {
-            for (to, bits) in zip(&mut to[..], bits) {
-                *to = registers.widen(bits);
-            }
-        },
+        || zip(&mut to[..], from).for_each(|(to, from)| *to = block(from)),
     );
-    half.widen_each(last_bits, last);
-}
-
-fn narrow_blocks(registers: impl Registers, from: &[f32], bits: &mut [u16], half: Half) {
-    let len = from.len().min(bits.len());
-    let ((from, last), (bits, last_bits)) = (from[..len].as_chunks(), bits[..len].as_chunks_mut());
-    registers.vectorized_where_faster(
-        #[inline(always)]
-        || {
-            for (bits, from) in zip(&mut bits[..], from) {
-                *bits = registers.narrow(from);
-            }
-        },
-    );
-    half.narrow_each(last, last_bits);
+    each(last_from, last);
 }
 
 /// The number of halves that are converted at once. With fewer, the compiler does not vectorize the formula between
