@@ -92,41 +92,27 @@ trait Word: Pod + Ord {
     fn byte_of_key(self, i: usize) -> usize;
 }
 
-impl Word for u64 {
-    const LARGEST: u64 = u64::MAX;
-    const KEY_BITS: u32 = 32;
-
-    #[inline(always)]
-    fn of(key: u64, index: usize) -> u64 {
-        key << 32 | index as u64
-    }
-    #[inline(always)]
-    fn index(self) -> i64 {
-        i64::from(self as u32)
-    }
-    #[inline(always)]
-    fn byte_of_key(self, i: usize) -> usize {
-        (self >> (32 + 8 * i) & 0xff) as usize
-    }
+macro_rules! words {
+    ($($word:ty, $index:ty);*) => {$(
+        impl Word for $word {
+            const LARGEST: $word = <$word>::MAX;
+            const KEY_BITS: u32 = <$index>::BITS;
+            #[inline(always)]
+            fn of(key: u64, index: usize) -> $word {
+                <$word>::from(key) << <$index>::BITS | index as $word
+            }
+            #[inline(always)]
+            fn index(self) -> i64 {
+                self as $index as i64
+            }
+            #[inline(always)]
+            fn byte_of_key(self, i: usize) -> usize {
+                (self >> (<$index>::BITS as usize + 8 * i) & 0xff) as usize
+            }
+        }
+    )*};
 }
-
-impl Word for u128 {
-    const LARGEST: u128 = u128::MAX;
-    const KEY_BITS: u32 = 64;
-
-    #[inline(always)]
-    fn of(key: u64, index: usize) -> u128 {
-        u128::from(key) << 64 | index as u128
-    }
-    #[inline(always)]
-    fn index(self) -> i64 {
-        self as i64
-    }
-    #[inline(always)]
-    fn byte_of_key(self, i: usize) -> usize {
-        (self >> (64 + 8 * i) & 0xff) as usize
-    }
-}
+words! { u64, u32; u128, u64 }
 
 /// For each line of `n` numbers: the indices of the numbers whose positions in sorted order are `wanted`. The largest
 /// number comes first if `descending`.
