@@ -30,24 +30,20 @@ where
 
     /// The first of equals wins, in whatever order they are compared.
     fn cuda(&self, device: &CudaDevice, [x]: [CudaView<'_>; 1], out: CudaOut<'_>) -> Result<()> {
-        static LARGEST: CudaReduction = CudaReduction {
-            name: "argmax",
-            accumulator: Accumulator::Indexed,
-            identity: "A{LOWEST, 9223372036854775807ll}",
-            lift: "A{x, i64(i)}",
-            combine: "is_better(a.value, b.value) || (!is_better(b.value, a.value) && a.index < b.index) ? a : b",
-            finish: "total.index",
-            constants: &[],
-        };
-        static SMALLEST: CudaReduction = CudaReduction {
-            name: "argmin",
-            accumulator: Accumulator::Indexed,
-            identity: "A{HIGHEST, 9223372036854775807ll}",
-            lift: "A{x, i64(i)}",
-            combine: "is_less(a.value, b.value) || (!is_less(b.value, a.value) && a.index < b.index) ? a : b",
-            finish: "total.index",
-            constants: &[],
-        };
+        const fn reduction(name: &'static str, identity: &'static str, combine: &'static str) -> CudaReduction {
+            let (lift, finish) = ("A{x, i64(i)}", "total.index");
+            CudaReduction { name, accumulator: Accumulator::Indexed, identity, lift, combine, finish, constants: &[] }
+        }
+        static LARGEST: CudaReduction = reduction(
+            "argmax",
+            "A{LOWEST, 9223372036854775807ll}",
+            "is_better(a.value, b.value) || (!is_better(b.value, a.value) && a.index < b.index) ? a : b",
+        );
+        static SMALLEST: CudaReduction = reduction(
+            "argmin",
+            "A{HIGHEST, 9223372036854775807ll}",
+            "is_less(a.value, b.value) || (!is_less(b.value, a.value) && a.index < b.index) ? a : b",
+        );
         let found = if MAX { &LARGEST } else { &SMALLEST };
         found.run(device, <Self as Op<1>>::NAME, x, AxisSet::one(self.dim), &[], out)
     }
