@@ -259,14 +259,8 @@ fn sum_to_size(x: &Raw, wanted: Shape) -> Result<Raw> {
         let expected = format!("{wanted} does not broadcast to it");
         return Err(Error::wrong_shape(op, "the tensor", x.shape(), expected));
     }
-    let front = x.rank() - wanted.rank();
-    let is_summed = |&dim: &usize| dim < front || wanted[dim - front] == 1 && x.shape()[dim] != 1;
-    let axes: Vec<isize> = (0..x.rank()).filter(is_summed).map(|dim| dim as isize).collect();
     let x = prepared_raw(Precision::F32UnderAutocast, x)?;
-    if axes.is_empty() {
-        return Ok(x);
-    }
-    sum(&x, Reduced { axes: axes[..].resolve(op, x.shape())?, keepdim: false })?.reshape_to(wanted)
+    if *x.shape() == wanted { Ok(x) } else { x.sum_to(&wanted) }
 }
 
 impl Tensor {
