@@ -71,7 +71,7 @@ pub(crate) use map::{convert, map1, map1_long, map1_longest, map2, map2_long, ma
 pub(crate) use map_except::{map1_by_bits, map1_except, map2_by_bits, map2_except};
 pub(crate) use moments::Moments;
 pub(crate) use outer::{map2_product, map3_product};
-pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, mean, reduce, sum};
+pub(crate) use reduce::{Extreme, Fold, SumOfNumbers, columns, fold, mean, reduce, sum};
 pub(crate) use scatter::{counts_of_true, flip, indices_where, keep_where, replace_where, scatter};
 pub(crate) use simd::{vectorized, vectorized_widely};
 pub(crate) use softmax::{cross_entropy, cross_entropy_grad, softmax, softmax_grad, suits_columns};

@@ -43,92 +43,72 @@ pub(crate) trait Fold<T: Computing>: Copy + Sync {
     }
 }
 
-/// The sum, in the type in which elements are summed.
-#[derive(Clone, Copy)]
-pub(crate) struct Sum;
+/// `fold! { docs Struct, T: Bound => Value, identity, |x| lifted, |a, b| combined, { other items } }`: a [`Fold`].
+macro_rules! fold {
+    ($(#[$doc:meta])* $visibility:vis $Fold:ident$(<const $MAX:ident>)?, $T:ident: $Bound:ident => $Value:ty, $identity:expr,
+    |$x:ident| $lifted:expr, |$a:ident, $b:ident| $combined:expr $(, { $($more:tt)* })?) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy)]
+        $visibility struct $Fold$(<const $MAX: bool>)?;
 
-impl<T: Computing> Fold<T> for Sum {
-    type Value = T::Total;
-    const IDENTITY: T::Total = <T::Total as Element>::ZERO;
-    const AS_WIDENED: bool = true;
+        impl<$T: $Bound $(, const $MAX: bool)?> $crate::cpu::Fold<$T> for $Fold$(<$MAX>)? {
+            type Value = $Value;
+            const IDENTITY: $Value = $identity;
 
-    #[inline(always)]
-    fn lift(self, x: T) -> T::Total {
-        x.to_total()
-    }
-    #[inline(always)]
-    fn combine(self, a: T::Total, b: T::Total) -> T::Total {
-        a.plus(b)
-    }
-}
+            #[inline(always)]
+            fn lift(self, $x: $T) -> $Value {
+                $lifted
+            }
+            #[inline(always)]
+            fn combine(self, $a: $Value, $b: $Value) -> $Value {
+                $combined
+            }
 
-/// The sum of the elements that are not NaN.
-#[derive(Clone, Copy)]
-pub(crate) struct SumOfNumbers;
-
-impl<R: Real> Fold<R> for SumOfNumbers {
-    type Value = R::Total;
-    const IDENTITY: R::Total = <R::Total as Element>::ZERO;
-    const AS_WIDENED: bool = true;
-
-    #[inline(always)]
-    fn lift(self, x: R) -> R::Total {
-        if x.is_nan() { <R::Total as Element>::ZERO } else { x.to_total() }
-    }
-    #[inline(always)]
-    fn combine(self, a: R::Total, b: R::Total) -> R::Total {
-        a.plus(b)
-    }
-
-    /// If the sum is not NaN, no element is.
-    #[inline(always)]
-    fn row(self, row: &[R]) -> R::Total {
-        let sum = fold_row(Sum, row);
-        if sum.is_nan() { fold_row(self, row) } else { sum }
-    }
-}
-
-/// The largest element, or the smallest. NaN if any element is NaN.
-#[derive(Clone, Copy)]
-pub(crate) struct Extreme<const MAX: bool>;
-
-impl<T: Num, const MAX: bool> Fold<T> for Extreme<MAX> {
-    type Value = T;
-    const IDENTITY: T = if MAX { T::LOWEST } else { T::HIGHEST };
-
-    #[inline(always)]
-    fn lift(self, x: T) -> T {
-        x
-    }
-    #[inline(always)]
-    fn combine(self, a: T, b: T) -> T {
-        a.extreme::<MAX>(b)
-    }
-
-    /// If the sum of a row is not NaN, no element is. Both passes vectorize.
-    #[inline(always)]
-    fn row(self, row: &[T]) -> T {
-        if !T::DTYPE.is_float() || fold_row(Sum, row).is_nan() {
-            return fold_row(self, row);
+            $($($more)*)?
         }
-        fold_row(ExtremeOfNumbers::<MAX>, row)
+    };
+}
+pub(crate) use fold;
+
+fold! {
+    /// The sum, in the type in which elements are summed.
+    pub(crate) Sum, T: Computing => T::Total, <T::Total as Element>::ZERO, |x| x.to_total(), |a, b| a.plus(b),
+    { const AS_WIDENED: bool = true; }
+}
+
+fold! {
+    /// The sum of the elements that are not NaN.
+    pub(crate) SumOfNumbers, R: Real => R::Total, <R::Total as Element>::ZERO,
+    |x| if x.is_nan() { <R::Total as Element>::ZERO } else { x.to_total() }, |a, b| a.plus(b), {
+        const AS_WIDENED: bool = true;
+
+        /// If the sum is not NaN, no element is.
+        #[inline(always)]
+        fn row(self, row: &[R]) -> R::Total {
+            let sum = fold_row(Sum, row);
+            if sum.is_nan() { fold_row(self, row) } else { sum }
+        }
     }
 }
 
-/// The largest element, or the smallest, if none is NaN.
-#[derive(Clone, Copy)]
-struct ExtremeOfNumbers<const MAX: bool>;
-
-impl<T: Num, const MAX: bool> Fold<T> for ExtremeOfNumbers<MAX> {
-    type Value = T;
-    const IDENTITY: T = <Extreme<MAX> as Fold<T>>::IDENTITY;
-
-    #[inline(always)]
-    fn lift(self, x: T) -> T {
-        x
+fold! {
+    /// The largest element, or the smallest. NaN if any element is NaN.
+    pub(crate) Extreme<const MAX>, T: Num => T, if MAX { T::LOWEST } else { T::HIGHEST }, |x| x, |a, b| a.extreme::<MAX>(b), {
+        /// If the sum of a row is not NaN, no element is. Both passes vectorize.
+        #[inline(always)]
+        fn row(self, row: &[T]) -> T {
+            if !T::DTYPE.is_float() || fold_row(Sum, row).is_nan() {
+                return fold_row(self, row);
+            }
+            fold_row(ExtremeOfNumbers::<MAX>, row)
+        }
     }
-    #[inline(always)]
-    fn combine(self, a: T, b: T) -> T {
+}
+
+fold! {
+    /// The largest element, or the smallest, if none is NaN.
+    ExtremeOfNumbers<const MAX>, T: Num => T, <Extreme<MAX> as Fold<T>>::IDENTITY, |x| x,
+    |a, b| {
         let is_further = if MAX { b > a } else { b < a };
         if is_further { b } else { a }
     }

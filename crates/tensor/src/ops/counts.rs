@@ -66,7 +66,8 @@ impl Tensor {
 struct NanSum(Reduced);
 
 reducing! { NanSum: Real, "nansum", Same, |op| op.0, [],
-&CudaReduction { name: "nansum", lift: "is_nan(x) ? R(0) : x", ..SUM_OF_ELEMENTS } }
+&CudaReduction { name: "nansum", lift: "is_nan(x) ? R(0) : x", ..SUM_OF_ELEMENTS },
+<R: Real> R::Total, |x, out| cpu::reduce(x, op.0.axes.mask(), out, cpu::SumOfNumbers, |sum| sum) }
 
 impl Derivative<1> for NanSum {
     const SAVES: Saves = Saves::Inputs;
@@ -74,15 +75,6 @@ impl Derivative<1> for NanSum {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         let is_nan = saved.input(0).isnan()?;
         Ok([Some(self.0.expand_to_input(grad, saved.shape(0))?.masked_fill(&is_nan, 0.0)?)])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for NanSum {
-    type Out = R::Total;
-
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R::Total>) -> Result<()> {
-        cpu::reduce(x, self.0.axes.mask(), out, cpu::SumOfNumbers, |sum| sum);
-        Ok(())
     }
 }
 

@@ -3,7 +3,7 @@
 //! Sums run in a fixed order that depends on the shape alone, so they have the same bits on any number of threads.
 
 use crate::autograd::{Saved, is_grad_enabled};
-use crate::cpu::{self, CpuView, Moments, Stored, StoredMut, math};
+use crate::cpu::{self, CpuView, Moments, Stored, StoredMut, fold, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
 use crate::device::Device;
 use crate::element::{DType, Element, Num, Real};
@@ -163,10 +163,12 @@ pub(super) const SUM_OF_ELEMENTS: CudaReduction = CudaReduction {
 
 pub(crate) static SUM: CudaReduction = SUM_OF_ELEMENTS;
 
-/// `reducing! { Struct: types, name, precision, |op| axes, [constants], kernel }`: a reduction over these axes as an
-/// operation, with the values of the kernel's constants.
+/// `reducing! { Struct: types, name, precision, |op| axes, [constants], kernel, <T: Num> Out, |x, out| on_cpu }`: a
+/// reduction over these axes as an operation, with the values of the kernel's constants. What the CPU does may be
+/// given as a [`CpuKernel`] instead.
 macro_rules! reducing {
-    ($name:ident: $types:tt, $op_name:literal, $precision:ident, |$op:ident| $reduced:expr, [$($value:expr),*], $kernel:expr) => {
+    ($name:ident: $types:tt, $op_name:literal, $precision:ident, |$op:ident| $reduced:expr, [$($value:expr),*], $kernel:expr
+    $(, <$T:ident: $Bound:ident> $Out:ty, |$x:ident, $out:ident| $on_cpu:expr)?) => {
         per_type! { $name[1]: $types }
 
         impl Op<1> for $name {
@@ -184,26 +186,27 @@ macro_rules! reducing {
                 KERNEL.run(device, $op_name, x, $reduced.axes, &[$(constant(x.dtype(), $value.into())),*], out)
             }
         }
+
+        $(impl<$T: $Bound> CpuKernel<$T, 1> for $name {
+            type Out = $Out;
+
+            fn cpu(&self, [$x]: [CpuView<'_, $T>; 1], $out: StoredMut<'_, $Out>) -> Result<()> {
+                let $op = self;
+                $on_cpu;
+                Ok(())
+            }
+        })?
     };
 }
 
 pub(super) use reducing;
 
 struct Sum(Reduced);
-reducing! { Sum: Num, "sum", F32UnderAutocast, |op| op.0, [], &SUM }
+reducing! { Sum: Num, "sum", F32UnderAutocast, |op| op.0, [], &SUM, <T: Num> T::Total, |x, out| cpu::sum(x, op.0.axes.mask(), out) }
 
 impl Derivative<1> for Sum {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(self.0.expand_to_input(grad, saved.shape(0))?)])
-    }
-}
-
-impl<T: Num> CpuKernel<T, 1> for Sum {
-    type Out = T::Total;
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T::Total>) -> Result<()> {
-        cpu::sum(x, self.0.axes.mask(), out);
-        Ok(())
     }
 }
 
@@ -214,20 +217,12 @@ struct Mean {
 }
 
 reducing! { Mean: Real, "mean", Same, |op| op.reduced, [op.count],
-&CudaReduction { name: "mean", finish: "total / count", constants: &["count"], ..SUM_OF_ELEMENTS } }
+&CudaReduction { name: "mean", finish: "total / count", constants: &["count"], ..SUM_OF_ELEMENTS },
+<R: Real> R, |x, out| cpu::mean(x, op.reduced.axes.mask(), op.count, out) } // of nothing: 0 / 0 is NaN
 
 impl Derivative<1> for Mean {
     fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
         Ok([Some(self.reduced.expand_to_input(&grad.div_scalar(self.count)?, saved.shape(0))?)])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for Mean {
-    type Out = R;
-
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::mean(x, self.reduced.axes.mask(), self.count, out); // of nothing: 0 / 0 is NaN
-        Ok(())
     }
 }
 
@@ -361,26 +356,15 @@ fn variance_grad_of_reals<R: Real>(
     computed.map_err(Error::scratch("var"))
 }
 
-/// Folds elements to their number, their mean, and the sum of their squared deviations.
-#[derive(Clone, Copy)]
-struct Spread;
+fold! {
+    /// Folds elements to their number, their mean, and the sum of their squared deviations.
+    Spread, R: Real => Moments, Moments::NONE, |x| Moments::one(x.cast()), |a, b| a.and(b), {
+        const BY_ROWS: bool = true;
 
-impl<R: Real> cpu::Fold<R> for Spread {
-    type Value = Moments;
-    const IDENTITY: Moments = Moments::NONE;
-    const BY_ROWS: bool = true;
-
-    #[inline(always)]
-    fn lift(self, x: R) -> Moments {
-        Moments::one(x.cast())
-    }
-    #[inline(always)]
-    fn combine(self, a: Moments, b: Moments) -> Moments {
-        a.and(b)
-    }
-    #[inline(always)]
-    fn row(self, row: &[R]) -> Moments {
-        Moments::of_block(row)
+        #[inline(always)]
+        fn row(self, row: &[R]) -> Moments {
+            Moments::of_block(row)
+        }
     }
 }
 

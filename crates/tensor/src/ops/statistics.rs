@@ -7,7 +7,7 @@ use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reducing, reduction, s
 use super::scan::Lines;
 use crate::autocast::{no_autocast, prepared_raw};
 use crate::autograd::{Saved, is_grad_enabled, record};
-use crate::cpu::{self, CpuView, StoredMut};
+use crate::cpu::{self, CpuView, StoredMut, fold};
 use crate::create::filled;
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula};
 use crate::device::Device;
@@ -187,7 +187,8 @@ impl Product {
 }
 
 reducing! { Product: [f32 F32, f64 F64, i64 I64], "prod", Same, |op| op.0, [],
-&CudaReduction { name: "prod", identity: "A(1)", combine: "times(a, b)", ..SUM_OF_ELEMENTS } }
+&CudaReduction { name: "prod", identity: "A(1)", combine: "times(a, b)", ..SUM_OF_ELEMENTS },
+<T: Num> T, |x, out| cpu::reduce(x, op.0.axes.mask(), out, Times, |product| product) }
 
 impl Derivative<1> for Product {
     const SAVES: Saves = Saves::Inputs;
@@ -241,38 +242,17 @@ fn products_of_others(rows: Tensor, grad: Tensor) -> Result<Tensor> {
     })
 }
 
-impl<T: Num> CpuKernel<T, 1> for Product {
-    type Out = T;
-
-    fn cpu(&self, [x]: [CpuView<'_, T>; 1], out: StoredMut<'_, T>) -> Result<()> {
-        cpu::reduce(x, self.0.axes.mask(), out, Times, |product| product);
-        Ok(())
-    }
-}
-
-/// The product of all elements.
-#[derive(Clone, Copy)]
-pub(super) struct Times;
-
-impl<T: Num> cpu::Fold<T> for Times {
-    type Value = T;
-    const IDENTITY: T = T::ONE;
-
-    #[inline(always)]
-    fn lift(self, x: T) -> T {
-        x
-    }
-    #[inline(always)]
-    fn combine(self, a: T, b: T) -> T {
-        a.times(b)
-    }
+fold! {
+    /// The product of all elements.
+    pub(super) Times, T: Num => T, T::ONE, |x| x, |a, b| a.times(b)
 }
 
 /// The root of the sum of squares, in one pass.
 struct Euclidean(Reduced);
 
 reducing! { Euclidean: Real, "norm", Same, |op| op.0, [],
-&CudaReduction { name: "norm", lift: "x * x", finish: "sqrt(total)", ..SUM_OF_ELEMENTS } }
+&CudaReduction { name: "norm", lift: "x * x", finish: "sqrt(total)", ..SUM_OF_ELEMENTS },
+<R: Real> R, |x, out| cpu::reduce(x, op.0.axes.mask(), out, Squares, |sum: R| sum.sqrt()) }
 
 impl Derivative<2> for Euclidean {
     const SAVES: Saves = Saves::OutputForLast;
@@ -285,32 +265,9 @@ impl Derivative<2> for Euclidean {
     }
 }
 
-impl<R: Real> CpuKernel<R, 1> for Euclidean {
-    type Out = R;
-
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::reduce(x, self.0.axes.mask(), out, Squares, |sum: R| sum.sqrt());
-        Ok(())
-    }
-}
-
-/// The sum of all squares.
-#[derive(Clone, Copy)]
-struct Squares;
-
-impl<R: Real> cpu::Fold<R> for Squares {
-    type Value = R;
-    const IDENTITY: R = R::ZERO;
-    const AS_WIDENED: bool = true;
-
-    #[inline(always)]
-    fn lift(self, x: R) -> R {
-        x * x
-    }
-    #[inline(always)]
-    fn combine(self, a: R, b: R) -> R {
-        a + b
-    }
+fold! {
+    /// The sum of all squares.
+    Squares, R: Real => R, R::ZERO, |x| x * x, |a, b| a + b, { const AS_WIDENED: bool = true; }
 }
 
 impl Tensor {
