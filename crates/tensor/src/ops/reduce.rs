@@ -520,8 +520,7 @@ impl<K: Numeric> Tensor<K> {
     /// # Errors
     /// As [`Tensor::argmax`].
     pub fn argmin(&self, dim: isize) -> Result<Tensor<Int>> {
-        let dim = self.shape().dim("argmin", dim)?;
-        run_unrecorded(&ArgExtreme::<false> { dim }, [self.raw()]).map(Raw::typed)
+        self.raw().place_of_extreme::<false>("argmin", dim, false).map(Raw::typed)
     }
 
     /// As [`Tensor::argmin`], but the dimension stays, with size 1.
@@ -551,17 +550,23 @@ impl<K: Numeric> Tensor<K> {
 
 impl Raw {
     pub(crate) fn argmax(&self, dim: isize) -> Result<Raw> {
-        let dim = self.shape().dim("argmax", dim)?;
-        run_unrecorded(&ArgExtreme::<true> { dim }, [self])
+        self.place_of_extreme::<true>("argmax", dim, false)
     }
 
     pub(crate) fn argmin_keepdim(&self, dim: isize) -> Result<Raw> {
-        let dim = self.shape().dim("argmin", dim)?;
-        run_unrecorded(&ArgExtreme::<false> { dim }, [self])?.unsqueeze(dim as isize)
+        self.place_of_extreme::<false>("argmin", dim, true)
     }
 
     pub(crate) fn argmax_keepdim(&self, dim: isize) -> Result<Raw> {
-        let place = self.shape().dim("argmax", dim)?;
-        self.argmax(dim)?.unsqueeze(place as isize)
+        self.place_of_extreme::<true>("argmax", dim, true)
+    }
+
+    fn place_of_extreme<const MAX: bool>(&self, op: &'static str, dim: isize, keepdim: bool) -> Result<Raw>
+    where
+        ArgExtreme<MAX>: PerType<1>,
+    {
+        let dim = self.shape().dim(op, dim)?;
+        let places = run_unrecorded(&ArgExtreme::<MAX> { dim }, [self])?;
+        if keepdim { places.unsqueeze(dim as isize) } else { Ok(places) }
     }
 }
