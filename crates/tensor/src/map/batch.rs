@@ -89,7 +89,7 @@ impl TensorMap {
             batch.insert(dim, batches.len())?;
             Ok(batch)
         };
-        same_batches("stack", maps, None)?;
+        same_batches("stack", maps, |batch, first| batch == first)?;
         joined("stack", maps, &|tensors| AnyTensor::stack(tensors, dim as isize), &batch)
     }
 
@@ -114,7 +114,7 @@ impl TensorMap {
             let total = batches.iter().fold(0_usize, |total, batch| total.saturating_add(batch[dim]));
             Ok(batches[0].with(dim, total))
         };
-        same_batches("cat", maps, Some(dim))?;
+        same_batches("cat", maps, |a, b| a.rank() == b.rank() && a.with(dim, 0) == b.with(dim, 0))?;
         joined("cat", maps, &|tensors| AnyTensor::cat(tensors, dim as isize), &batch)
     }
 
@@ -132,11 +132,10 @@ fn first_of<'a>(op: &'static str, maps: &[&'a TensorMap]) -> Result<&'a TensorMa
     maps.first().copied().ok_or_else(|| Error::empty(op, "the list of maps", "give at least one"))
 }
 
-/// Returns an error if the batches differ in a dimension other than `but`.
-fn same_batches(op: &'static str, maps: &[&TensorMap], but: Option<usize>) -> Result<()> {
-    let rest = |batch: &Shape| but.filter(|&dim| dim < batch.rank()).map_or(*batch, |dim| batch.with(dim, 0));
+/// Returns an error unless all batches are like the first one.
+fn same_batches(op: &'static str, maps: &[&TensorMap], are_alike: impl Fn(&Shape, &Shape) -> bool) -> Result<()> {
     let first = maps[0].batch;
-    match maps.iter().position(|map| map.batch.rank() != first.rank() || rest(&map.batch) != rest(&first)) {
+    match maps.iter().position(|map| !are_alike(&map.batch, &first)) {
         None => Ok(()),
         Some(map) => {
             let problem = format!("its batch is {}, but the first one's is {first}", maps[map].batch);
@@ -172,23 +171,14 @@ fn joined(
         }
         let made = match first {
             Entry::Tensor(_) => join(&tensors).map(Entry::Tensor),
-            Entry::Map(_) => same_inner(op, &inner).and_then(|()| joined(op, &inner, join, batch)).map(Entry::Map),
+            // Inner batches begin with the outer ones, so they may differ in the same dimension, but not in their ranks.
+            Entry::Map(_) => same_batches(op, &inner, |batch, first| batch.rank() == first.rank())
+                .and_then(|()| joined(op, &inner, join, batch))
+                .map(Entry::Map),
         };
         entries.insert(name.clone(), made.map_err(|source| Error::at(name, source))?);
     }
     let batches: Vec<_> = maps.iter().map(|map| &map.batch).collect();
     check_budget(op)?;
     Ok(TensorMap { batch: batch(&batches)?, entries })
-}
-
-/// Inner batches begin with the outer ones, so they may differ in the same dimension, but their ranks may not differ.
-fn same_inner(op: &'static str, maps: &[&TensorMap]) -> Result<()> {
-    let first = maps[0].batch.rank();
-    match maps.iter().position(|map| map.batch.rank() != first) {
-        None => Ok(()),
-        Some(map) => {
-            let problem = format!("its batch is {}, but the first one's is {}", maps[map].batch, maps[0].batch);
-            Err(Error::maps_differ(op, map, "", problem))
-        }
-    }
 }
