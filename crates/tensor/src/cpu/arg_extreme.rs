@@ -1,7 +1,7 @@
 //! The index of the best element along a dimension: the element of the largest [`rank`](Key::rank), the first of
 //! several.
 
-use std::ops::AddAssign;
+use std::ops::{AddAssign, Not};
 
 use super::permuted::ColumnwiseResults;
 use super::sort::Key;
@@ -220,25 +220,16 @@ fn largest_rank<T: Key, const MAX: bool>(x: &[T]) -> T::Rank {
     largest
 }
 
-/// An index into a line.
-trait LineIndex: Copy + Ord + From<u8> + AddAssign {
-    const NONE: Self;
-}
-
-impl LineIndex for u32 {
-    const NONE: u32 = u32::MAX;
-}
-
-impl LineIndex for u64 {
-    const NONE: u64 = u64::MAX;
-}
-
 /// The index of the first element of this rank. There must be one.
 #[inline(always)]
-fn index_of<T: Key, I: LineIndex, const MAX: bool>(x: &[T], rank: T::Rank) -> I {
-    let (mut first, mut index) = (I::NONE, I::from(0));
+fn index_of<T: Key, I: Ord + Copy + From<u8> + AddAssign + Not<Output = I>, const MAX: bool>(
+    x: &[T],
+    rank: T::Rank,
+) -> I {
+    let (mut index, none) = (I::from(0), !I::from(0));
+    let mut first = none;
     for x in x {
-        first = first.min(if x.rank::<MAX>() == rank { index } else { I::NONE });
+        first = first.min(if x.rank::<MAX>() == rank { index } else { none });
         index += I::from(1);
     }
     first
