@@ -1,7 +1,6 @@
 //! Adadelta: steps in the units of the parameter.
 
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use super::step::{Formula, Now, StepTensors, rule, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -25,20 +24,8 @@ pub struct AdadeltaRule {
 steps! { AdadeltaRule, "Keeps the running squares of gradients `v` and of steps `u`." }
 
 impl Formula for AdadeltaRule {
-    code! { "adadelta" }
+    rule! { "adadelta", self => is_decoupled: false, keeps: [true, true, false], numbers: [self.rho, self.eps] }
     const CLOCK: usize = 0;
-
-    fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, true, false]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers([self.rho, self.eps])
-    }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [keep, new, eps, rate] = [self.rho, 1.0 - self.rho, self.eps, -now.lr].mapped(R::from_f64);

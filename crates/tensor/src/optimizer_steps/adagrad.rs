@@ -1,7 +1,6 @@
 //! Adagrad: steps divided by the root of the sum of all squares.
 
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use super::step::{Formula, Now, StepTensors, rule, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -25,19 +24,8 @@ pub struct AdagradRule {
 steps! { AdagradRule, "Keeps the sum `s`; the clock counts steps." }
 
 impl Formula for AdagradRule {
-    code! { "adagrad" }
-
-    fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, false, false]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers([self.lr_decay, self.eps])
-    }
+    rule! { "adagrad", self => is_decoupled: false, keeps: [true, false, false],
+    numbers: [self.lr_decay, self.eps] }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let rate = -now.lr / (1.0 + (now.clock[0] - 1.0) * self.lr_decay);

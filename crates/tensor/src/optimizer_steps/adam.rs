@@ -1,8 +1,7 @@
 //! Adam and AdamW: steps scaled by running moments of the gradient.
 
 use super::Rate;
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, step_groups};
+use super::step::{Formula, Now, StepTensors, rule, step_groups};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -64,20 +63,8 @@ impl AdamRule {
 step_groups! { AdamRule }
 
 impl Formula for AdamRule {
-    code! { "adam" }
-
-    fn prelude(&self) -> Prelude {
-        let Self { maximize, weight_decay, is_decoupled, .. } = *self;
-        Prelude { maximize, weight_decay, is_decoupled }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, true, self.amsgrad]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers([self.betas[0], self.betas[1], self.eps])
-    }
+    rule! { "adam", self => is_decoupled: self.is_decoupled, keeps: [true, true, self.amsgrad],
+    numbers: [self.betas[0], self.betas[1], self.eps] }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let moments = Moments::<R>::new(self, now);

@@ -1,7 +1,6 @@
 //! Adamax: Adam with the largest gradient in place of the root of squares.
 
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use super::step::{Formula, Now, StepTensors, rule, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -25,19 +24,8 @@ pub struct AdamaxRule {
 steps! { AdamaxRule, "Keeps the running mean `m` and the largest gradient `u`; the clock counts steps." }
 
 impl Formula for AdamaxRule {
-    code! { "adamax" }
-
-    fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, true, false]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers([self.betas[0], self.betas[1], self.eps])
-    }
+    rule! { "adamax", self => is_decoupled: false, keeps: [true, true, false],
+    numbers: [self.betas[0], self.betas[1], self.eps] }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));

@@ -1,8 +1,7 @@
 //! ASGD: averaged stochastic gradient descent.
 
 use super::Rate;
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use super::step::{Formula, Now, StepTensors, rule, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -30,20 +29,8 @@ pub struct AsgdRule {
 steps! { AsgdRule, "Keeps the average `a`; the clock has the number of steps, `η` and `μ`." }
 
 impl Formula for AsgdRule {
-    code! { "asgd" }
+    rule! { "asgd", self => is_decoupled: false, keeps: [true, false, false], numbers: [self.lambd] }
     const CLOCK: usize = 3;
-
-    fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, false, false]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers([self.lambd])
-    }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [_, eta, mu] = now.clock;

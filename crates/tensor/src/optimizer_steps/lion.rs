@@ -1,7 +1,6 @@
 //! Lion: steps of one size, in the direction of a running mean.
 
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use super::step::{Formula, Now, StepTensors, rule, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -23,20 +22,8 @@ pub struct LionRule {
 steps! { LionRule, "Keeps the running mean `m`; there is no clock." }
 
 impl Formula for LionRule {
-    code! { "lion" }
+    rule! { "lion", self => is_decoupled: true, keeps: [true, false, false], numbers: self.betas }
     const CLOCK: usize = 0;
-
-    fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: true }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, false, false]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers(self.betas)
-    }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [keep, keep_mean] = self.betas.mapped(R::from_f64);

@@ -1,7 +1,6 @@
 //! NAdam: Adam with Nesterov's momentum.
 
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use super::step::{Formula, Now, StepTensors, rule, steps};
 use crate::cpu::math::Functions;
 use crate::element::Real;
 use crate::error::Result;
@@ -33,20 +32,9 @@ pub struct NAdamRule {
 steps! { NAdamRule, "Keeps the running mean `m` and the running square `v`; the clock has the number of steps, and `Πₜ`." }
 
 impl Formula for NAdamRule {
-    code! { "nadam" }
+    rule! { "nadam", self => is_decoupled: self.is_decoupled, keeps: [true, true, false],
+    numbers: [self.betas[0], self.betas[1], self.eps, self.momentum_decay] }
     const CLOCK: usize = 2;
-
-    fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: self.is_decoupled }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, true, false]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers([self.betas[0], self.betas[1], self.eps, self.momentum_decay])
-    }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [steps, product, _] = now.clock;

@@ -1,7 +1,6 @@
 //! RAdam: Adam whose first steps are those of momentum, until running squares are reliable.
 
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use super::step::{Formula, Now, StepTensors, rule, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -30,19 +29,8 @@ pub struct RAdamRule {
 steps! { RAdamRule, "Keeps the running mean `m` and the running square `v`; the clock counts steps." }
 
 impl Formula for RAdamRule {
-    code! { "radam" }
-
-    fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: self.is_decoupled }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, true, false]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers([self.betas[0], self.betas[1], self.eps])
-    }
+    rule! { "radam", self => is_decoupled: self.is_decoupled, keeps: [true, true, false],
+    numbers: [self.betas[0], self.betas[1], self.eps] }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));

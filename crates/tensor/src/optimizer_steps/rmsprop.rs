@@ -1,7 +1,6 @@
 //! RMSprop: steps divided by the root of a running mean of squares.
 
-use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, steps};
+use super::step::{Formula, Now, StepTensors, rule, steps};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;
@@ -30,20 +29,9 @@ pub struct RmsPropRule {
 steps! { RmsPropRule, "Keeps the running square `v`, the running mean `a` if centered, and the direction `b` if `momentum` is above 0." }
 
 impl Formula for RmsPropRule {
-    code! { "rmsprop" }
+    rule! { "rmsprop", self => is_decoupled: false, keeps: [true, self.centered, self.momentum > 0.0],
+    numbers: [self.alpha, self.eps, self.momentum, f64::from(u8::from(self.centered))] }
     const CLOCK: usize = 0;
-
-    fn prelude(&self) -> Prelude {
-        Prelude { maximize: self.maximize, weight_decay: self.weight_decay, is_decoupled: false }
-    }
-
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        [true, self.centered, self.momentum > 0.0]
-    }
-
-    fn numbers(&self, _: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        step::numbers([self.alpha, self.eps, self.momentum, f64::from(u8::from(self.centered))])
-    }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         match (self.centered, self.momentum > 0.0) {

@@ -2,7 +2,7 @@
 
 use super::Rate;
 use super::groups::MAX_STATE_TENSORS;
-use super::step::{self, Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, step_groups};
+use super::step::{Formula, MAX_NUMBERS, Now, Prelude, StepTensors, code, step_groups};
 use crate::element::Real;
 use crate::error::Result;
 use crate::inlined::Array;

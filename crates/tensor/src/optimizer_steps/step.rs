@@ -101,6 +101,30 @@ macro_rules! code {
 }
 pub(super) use code;
 
+/// `rule! { name, self => is_decoupled, keeps, numbers }`: a method's [`code!`], and what does not depend on the group.
+macro_rules! rule {
+    ($name:literal, $self:ident => is_decoupled: $is_decoupled:expr, keeps: $keeps:expr, numbers: $numbers:expr) => {
+        $crate::optimizer_steps::step::code! { $name }
+
+        fn prelude(&$self) -> $crate::optimizer_steps::step::Prelude {
+            $crate::optimizer_steps::step::Prelude {
+                maximize: $self.maximize,
+                weight_decay: $self.weight_decay,
+                is_decoupled: $is_decoupled,
+            }
+        }
+
+        fn keeps(&$self) -> [bool; $crate::optimizer_steps::groups::MAX_STATE_TENSORS] {
+            $keeps
+        }
+
+        fn numbers(&$self, _: &StepTensors) -> ([u64; $crate::optimizer_steps::step::MAX_NUMBERS], usize) {
+            $crate::optimizer_steps::step::numbers($numbers)
+        }
+    };
+}
+pub(super) use rule;
+
 /// Any [`Formula`], so that code that does not depend on the method is compiled once.
 pub(super) trait AnyFormula {
     fn code(&self) -> &'static Code;
@@ -220,7 +244,7 @@ macro_rules! step_groups {
                     Item = (&'a Self, $crate::optimizer_steps::StepTensors, &'a $crate::optimizer_steps::Rate),
                 >,
             ) -> Result<()> {
-                step::step(tensors)
+                $crate::optimizer_steps::step::step(tensors)
             }
         }
     };
