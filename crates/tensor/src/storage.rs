@@ -369,10 +369,7 @@ impl Locked<'_> {
 
     /// All bytes on the device, if they are there.
     pub(crate) fn device_bytes(&self) -> Option<DeviceView<'_, u8>> {
-        match &*self.0 {
-            Memory::Cuda(buffer) => Some(buffer.view()),
-            Memory::Host(_) => None,
-        }
+        self.device_buffer().map(DeviceBuffer::view)
     }
 }
 
