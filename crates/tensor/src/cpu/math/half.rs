@@ -33,24 +33,18 @@ impl Half {
 
     /// Widens halves, given as their bits.
     pub(crate) fn widen(self, bits: &[u16], to: &mut [f32]) {
-        match Wide::new(self) {
-            Some(wide) => by_half!(wide, registers => {
-                let each = |bits: &_, to: &mut _| self.widen_each(bits, to);
-                in_blocks(registers, (bits, to), #[inline(always)] |bits| registers.widen(bits), each);
-            }),
-            None => self.widen_each(bits, to),
-        }
+        let Some(wide) = Wide::new(self) else { return self.widen_each(bits, to) };
+        by_half!(wide, registers => in_blocks(
+            registers, (bits, to), #[inline(always)] |bits| registers.widen(bits), |bits, to| self.widen_each(bits, to)
+        ));
     }
 
     /// Rounds numbers to the nearest, ties to even.
     pub(crate) fn narrow(self, from: &[f32], bits: &mut [u16]) {
-        match Wide::new(self) {
-            Some(wide) => by_half!(wide, registers => {
-                let each = |from: &_, bits: &mut _| self.narrow_each(from, bits);
-                in_blocks(registers, (from, bits), #[inline(always)] |numbers| registers.narrow(numbers), each);
-            }),
-            None => self.narrow_each(from, bits),
-        }
+        let Some(wide) = Wide::new(self) else { return self.narrow_each(from, bits) };
+        by_half!(wide, registers => in_blocks(
+            registers, (from, bits), #[inline(always)] |x| registers.narrow(x), |from, bits| self.narrow_each(from, bits)
+        ));
     }
 
     fn widen_each(self, bits: &[u16], to: &mut [f32]) {
@@ -93,7 +87,11 @@ fn in_blocks<A, B>(
     let ((from, last_from), (to, last)) = (from[..len].as_chunks(), to[..len].as_chunks_mut());
     registers.vectorized_where_faster(
         #[inline(always)]
-        || zip(&mut to[..], from).for_each(|(to, from)| *to = block(from)),
+        || {
+            for (to, from) in zip(&mut to[..], from) {
+                *to = block(from);
+            }
+        },
     );
     each(last_from, last);
 }
