@@ -111,7 +111,7 @@ fn selected(x: &Raw, mask: &Raw) -> Result<Raw> {
             x.without_node().reshape(&[-1])?.index_select(0, &places)?
         }
     };
-    Ok(record(MASKED_SELECT, Selected { mask: SavedTensor::new(mask.without_node()) }, [Some(x)], out))
+    Ok(record(MASKED_SELECT, Masked { mask: SavedTensor::new(mask.without_node()), places: false }, [Some(x)], out))
 }
 
 fn selected_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
@@ -130,7 +130,7 @@ fn placed(x: &Raw, mask: &Raw) -> Result<Raw> {
         Device::Cpu => placed_on_cpu(x, mask)?,
         Device::Cuda(device) => cuda::spread(MASKED_SELECT, device, None, mask, &x.gap_free()?)?,
     };
-    Ok(record(MASKED_SELECT, Placed { mask: SavedTensor::new(mask.clone()) }, [Some(x)], out))
+    Ok(record(MASKED_SELECT, Masked { mask: SavedTensor::new(mask.clone()), places: true }, [Some(x)], out))
 }
 
 fn placed_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
@@ -144,25 +144,16 @@ fn placed_on_cpu(x: &Raw, mask: &Raw) -> Result<Raw> {
     })
 }
 
-/// The derivative of [`selected`].
-struct Selected {
+/// The derivative of [`selected`], or of [`placed`] if it `places`: each is that of the other.
+struct Masked {
     mask: SavedTensor,
+    places: bool,
 }
 
-impl Derivative<1> for Selected {
+impl Derivative<1> for Masked {
     fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(placed(grad.raw(), &self.mask.get(MASKED_SELECT)?)?.typed())])
-    }
-}
-
-/// The derivative of [`placed`].
-struct Placed {
-    mask: SavedTensor,
-}
-
-impl Derivative<1> for Placed {
-    fn backward(&self, _: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(selected(grad.raw(), &self.mask.get(MASKED_SELECT)?)?.typed())])
+        let back = if self.places { selected } else { placed };
+        Ok([Some(back(grad.raw(), &self.mask.get(MASKED_SELECT)?)?.typed())])
     }
 }
 
