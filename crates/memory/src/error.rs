@@ -46,9 +46,9 @@ pub enum Error {
     },
 
     /// Pages could not be locked, or unlocked, for another reason.
-    #[error("cannot page-lock {}: {}; use smaller buffers, or pageable ones", asked.amount(), whole_text(&**source))]
+    #[error("cannot page-lock or unlock {}: {}; use smaller buffers, or pageable ones", asked.amount(), whole_text(&**source))]
     Lock {
-        /// The bytes to be locked.
+        /// The bytes to be locked or unlocked.
         asked: ByteSize,
         /// The error of the system or the driver.
         r#source: Box<dyn std::error::Error + Send + Sync>,

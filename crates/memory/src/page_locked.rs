@@ -461,7 +461,7 @@ mod tests {
         let error = lock_error(4096, Some(8 << 20), 0, io::Error::from_raw_os_error(11));
         assert_eq!(
             error.to_string(),
-            "cannot page-lock 4 KiB: Resource temporarily unavailable (os error 11); use smaller buffers, or \
+            "cannot page-lock or unlock 4 KiB: Resource temporarily unavailable (os error 11); use smaller buffers, or \
              pageable ones"
         );
     }

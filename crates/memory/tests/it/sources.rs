@@ -54,7 +54,10 @@ fn a_refused_chunk_undoes_those_before_it_and_the_reservation() {
 
     let error = limited.allocate(257 * MIB).unwrap_err();
 
-    assert_eq!(error.to_string(), "cannot page-lock 1 MiB: refused by the test; use smaller buffers, or pageable ones");
+    assert_eq!(
+        error.to_string(),
+        "cannot page-lock or unlock 1 MiB: refused by the test; use smaller buffers, or pageable ones"
+    );
     assert_eq!((driver.locked_bytes.load(SeqCst), budget.used().0), (0, 0));
 }
 
