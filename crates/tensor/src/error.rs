@@ -47,7 +47,7 @@ pub enum Error {
         kind: &'static str,
     },
     /// A position outside a dimension.
-    #[error("{op}: index {index} is out of range for dimension {dim} of {shape}: {}", index_hint(shape[*dim], *from_end))]
+    #[error("{op}: index {index} is out of range for dimension {dim} of {shape}: {}", index_hint(op, *index, shape[*dim], *from_end))]
     IndexOutOfRange {
         /// The operation.
         op: &'static str,
@@ -289,8 +289,16 @@ pub enum Error {
 memory::debug_is_the_message!(Error);
 
 /// What to do about an index that is out of range.
-fn index_hint(size: usize, from_end: bool) -> String {
+fn index_hint(op: &str, index: i64, size: usize, from_end: bool) -> String {
+    let loss = match op {
+        "cross_entropy" | "CrossEntropyLoss" if index < 0 => "CrossEntropyLoss",
+        "nll_loss" | "NLLLoss" if index < 0 => "NLLLoss",
+        _ => "",
+    };
     match (size, from_end) {
+        (1.., false) if !loss.is_empty() => {
+            format!("use 0 to {}, or ignore it: `{loss}::new().ignore_index({index})`", size - 1)
+        }
         (0, _) => "it is empty; check for a batch or an index without elements".to_string(),
         (_, true) => format!("use 0 to {}, or -{size} to -1 from the end", size - 1),
         (_, false) => format!("use 0 to {}", size - 1),

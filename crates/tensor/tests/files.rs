@@ -155,6 +155,7 @@ fn hostile_files_are_errors_that_name_the_file() {
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (Vec::new(), "it does not start like a safetensors file"),
         (vec![255; 100], "it does not start like a safetensors file"),
+        (b"PK\x03\x04 from torch.save".to_vec(), "read a file of torch.save with `load_torch`"),
         (file("{", 0), "its header is damaged"),
         (file("[]", 0), "its header is damaged"),
         (file(huge, 100), "it was cut short"),

@@ -138,6 +138,13 @@ fn losses_with_targets_that_do_not_fit() {
             || loss(&x, &indices(&[0, 3]), Reduction::Sum),
             &format!("{op}: index 3 is out of range for dimension 1 of [2, 3]: use 0 to 2"),
         );
+        let layer = if op == "nll_loss" { "NLLLoss" } else { "CrossEntropyLoss" };
+        refuses(
+            || loss(&x, &indices(&[0, -100]), Reduction::Mean),
+            &format!(
+                "{op}: index -100 is out of range for dimension 1 of [2, 3]: use 0 to 2, or ignore it: `{layer}::new().ignore_index(-100)`"
+            ),
+        );
         refuses(
             || loss(&zeros([3]), &indices(&[0]), Reduction::None),
             &format!("{op}: the prediction is [3], but it must be [batch, classes, …]; unsqueeze a batch dimension"),
@@ -240,11 +247,13 @@ fn normalizations_that_do_not_fit() {
     );
     refuses(
         || x.batch_norm(None, Some(&zeros([2])), None, options),
-        "batch_norm: the weight is [2], but with the input [2, 3] it must be [3]",
+        "batch_norm: the weight is [2], but with the input [2, 3] it must be [3], the size of dimension 1; permute the input, \
+         or change the layer's number of features",
     );
     refuses(
         || x.batch_norm(Some([&zeros([3]), &zeros([2])]), None, None, options),
-        "batch_norm: the running variance is [2], but with the input [2, 3] it must be [3]",
+        "batch_norm: the running variance is [2], but with the input [2, 3] it must be [3], the size of dimension 1; permute the input, \
+         or change the layer's number of features",
     );
     refuses(
         || zeros([1, 3]).batch_norm(None, None, None, options),

@@ -57,7 +57,9 @@ pub(super) struct Claim {
 /// Reads the header of a file of `len_bytes`.
 pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
     let read = |bytes: &mut [u8], at| file.read_exact_at(bytes, at).map_err(|source| unread(path, source));
-    let no_such_file = || content(path, "it does not start like a safetensors file; get it again");
+    let problem =
+        "it does not start like a safetensors file; read a file of torch.save with `load_torch`, or get it again";
+    let no_such_file = || content(path, problem);
     let mut start = [0; 8];
     if len_bytes < 8 {
         return Err(no_such_file());

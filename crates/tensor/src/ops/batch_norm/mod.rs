@@ -222,7 +222,8 @@ fn check_channels(x: &Shape, running: Option<[&Tensor; 2]>, [weight, bias]: [Opt
         if let Some(tensor) = tensor
             && *tensor.shape() != [x[1]]
         {
-            let expected = format!("with the input {x} it must be [{}]", x[1]);
+            let fix = "permute the input, or change the layer's number of features";
+            let expected = format!("with the input {x} it must be [{}], the size of dimension 1; {fix}", x[1]);
             return Err(Error::wrong_shape(OP, operand, tensor.shape(), expected));
         }
     }

@@ -106,13 +106,20 @@ impl Conv2dOptions {
                 return Err(Error::bad_argument("conv2d", argument, "0", "it must be at least 1"));
             }
         }
-        if Some(in_channels) != group_channels.checked_mul(self.groups) || !out_channels.is_multiple_of(self.groups) {
-            let groups = self.groups;
-            let expected = format!(
-                "with {groups} groups and an image of {in_channels} channels it must be [a multiple of {groups}, {}, …]",
-                in_channels / groups
+        let groups = self.groups;
+        if !out_channels.is_multiple_of(groups) {
+            return wrong(
+                "the weight",
+                weight,
+                format!("with groups {groups} it must begin with a multiple of {groups}"),
             );
-            return wrong("the weight", weight, expected);
+        }
+        if Some(in_channels) != group_channels.checked_mul(groups) {
+            let (channels, fix) = (group_channels.saturating_mul(groups), "permute it, or change the weight");
+            let expected = format!(
+                "with groups {groups} and the weight {weight} it must have {channels} channels in dimension 1; {fix}"
+            );
+            return wrong("the image", image, expected);
         }
         let axis = |size: usize, kernel: usize, axis: usize| {
             let reach = self.dilation[axis].checked_mul(kernel.checked_sub(1)?)?.checked_add(1)?;
