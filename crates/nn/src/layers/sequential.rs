@@ -3,11 +3,12 @@
 use super::debug_is_display;
 use crate::profiling::{child_scope, module_scope};
 use crate::{Forward, Layer, Module, Visitor, VisitorMut, print};
-use pagelock_tensor::{Result, Tensor};
+use pagelock_tensor::{Error, Result, Tensor};
 use std::fmt;
 
 /// Layers one after the other, named by their positions: `"0.weight"`, as PyTorch's `nn.Sequential`. Without layers,
-/// the output is the input.
+/// the output is the input. The error for an input that does not fit names the layer, as in
+/// ``layer `2` (Linear): linear: the input is ..``.
 ///
 /// # Examples
 /// ```
@@ -97,12 +98,25 @@ impl Forward for Sequential {
         let (mut x, mut layers) = (x.clone(), self.layers.iter().enumerate().peekable());
         while let Some((position, layer)) = layers.next() {
             let _scope = child_scope(&**layer, position);
-            x = match layers.next_if(|(_, next)| next.is_relu()) {
-                Some(_) => layer.forward_relu(&x)?,
-                None => layer.forward(&x)?,
+            let y = match layers.next_if(|(_, next)| next.is_relu()) {
+                Some(_) => layer.forward_relu(&x),
+                None => layer.forward(&x),
             };
+            x = y.map_err(|error| in_layer(error, position, &**layer))?;
         }
         Ok(x)
+    }
+}
+
+/// Adds the name and the type of a layer to an [`Error::Argument`]; other errors stay as they are. The error of a layer
+/// in a layer gets a dotted path, as in names of parameters.
+pub(super) fn in_layer(error: Error, name: impl fmt::Display, layer: &dyn Module) -> Error {
+    match error {
+        Error::Argument(text) => Error::Argument(match text.strip_prefix("layer `") {
+            Some(inner) => format!("layer `{name}.{inner}"),
+            None => format!("layer `{name}` ({}): {text}", layer.title()),
+        }),
+        other => other,
     }
 }
 

@@ -2,6 +2,7 @@
 //! [`TransformerDecoder`] and [`Transformer`].
 
 use super::attention::feed_forward;
+use super::sequential::in_layer;
 use super::{
     Dropout, LayerNorm, Linear, MultiheadAttention, MultiheadOptions, TransformerEncoderLayer, debug_is_display,
 };
@@ -51,13 +52,20 @@ impl TransformerEncoder {
     /// As [`MultiheadAttention::forward`].
     pub fn forward_masked(&self, x: &Tensor, options: MultiheadOptions<'_>) -> Result<Tensor> {
         let _scope = module_scope(self);
-        let y = self.layers.iter().try_fold(x.clone(), |x, layer| layer.forward_masked(&x, options))?;
+        let y = folded(&self.layers, x, |layer, x| layer.forward_masked(x, options))?;
         normalized(y, self.norm.as_ref())
     }
 }
 
 fn layers<L>(count: usize, layer: &mut dyn FnMut() -> Result<L>) -> Result<Vec<L>> {
     (0..count).map(|_| layer()).collect()
+}
+
+/// The output of layers one after the other. An error names its layer.
+fn folded<L: Module>(layers: &[L], x: &Tensor, forward: impl Fn(&L, &Tensor) -> Result<Tensor>) -> Result<Tensor> {
+    layers.iter().enumerate().try_fold(x.clone(), |x, (position, layer)| {
+        forward(layer, &x).map_err(|error| in_layer(error, format_args!("layers.{position}"), layer))
+    })
 }
 
 fn normalized(y: Tensor, norm: Option<&LayerNorm>) -> Result<Tensor> {
@@ -235,7 +243,7 @@ impl TransformerDecoder {
     /// As [`MultiheadAttention::forward`].
     pub fn forward(&self, target: &Tensor, memory: &Tensor, masks: DecoderMasks<'_>) -> Result<Tensor> {
         let _scope = module_scope(self);
-        let y = self.layers.iter().try_fold(target.clone(), |x, layer| layer.forward(&x, memory, masks))?;
+        let y = folded(&self.layers, target, |layer, x| layer.forward(x, memory, masks))?;
         normalized(y, self.norm.as_ref())
     }
 }

@@ -3,8 +3,9 @@
 use crate::{cnn, pytorch};
 use pagelock_nn::{
     Buffer, Conv2d, Dropout, Error, Forward, Layer, Linear, Mode, Module, Parameter, ReLU, Sequential, StateDict,
+    TransformerEncoder, TransformerEncoderLayer,
 };
-use pagelock_tensor::{DType, Generator, Result, Tensor};
+use pagelock_tensor::{DType, Error as TensorError, Generator, Result, Tensor};
 
 fn names(module: &impl Module) -> Vec<String> {
     module.named_parameters().into_iter().map(|(name, _)| name).collect()
@@ -274,6 +275,25 @@ fn layers_refuse_what_does_not_fit_with_the_numbers() {
     assert_eq!(grouped.to_string(), "Conv2d: groups is 2, but it must be a divisor of 3 input and 4 output channels");
     let dropout = Dropout::new(1.5).forward(&Tensor::ones(3).unwrap()).err().unwrap();
     assert_eq!(dropout.to_string(), "dropout: p is 1.5, but it must be a probability, 0 to 1");
+}
+
+#[test]
+fn errors_in_a_sequential_name_the_layer() {
+    let inner = Sequential::new((ReLU, Linear::new(5, 3).unwrap()));
+    let model = Sequential::new((Linear::new(8, 4).unwrap(), ReLU, inner));
+
+    let error = model.forward(&Tensor::zeros([2, 8]).unwrap()).err().unwrap();
+
+    assert_eq!(
+        error.to_string(),
+        "layer `2.1` (Linear): linear: the input is [2, 4], but its last size must be 5, that of the weight [3, 5]; flatten or \
+         reshape it"
+    );
+    let encoder = TransformerEncoder::new(2, || TransformerEncoderLayer::new(8, 2, 16)).unwrap();
+    let error = encoder.forward(&Tensor::zeros([2, 5, 7]).unwrap()).err().unwrap();
+    assert!(
+        matches!(&error, TensorError::Argument(text) if text.starts_with("layer `layers.0` (TransformerEncoderLayer): "))
+    );
 }
 
 #[test]
