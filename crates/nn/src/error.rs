@@ -114,8 +114,23 @@ impl fmt::Display for Misfit {
                 format!("`{}` is {given}, and {wanted} in the model", shortened(name))
             }));
         }
+        let (missing, unexpected) = (&self.missing, &self.unexpected);
+        if let Some(prefix) = prefix_of(unexpected, missing) {
+            let fix = format!("dict.renamed(|name| name.strip_prefix(\"{prefix}\").map(str::to_owned))");
+            parts.push(format!("to load what begins with `{prefix}`, use `{fix}`"));
+        } else if let Some(prefix) = prefix_of(missing, unexpected) {
+            let fix = format!("dict.renamed(|name| Some(format!(\"{prefix}{{name}}\")))");
+            parts.push(format!("to load it into `{prefix}`, use `{fix}`"));
+        }
         f.write_str(&parts.join("; "))
     }
+}
+
+/// The prefix with which all `names` are in `longer`, such as `module.`.
+fn prefix_of(longer: &[String], names: &[String]) -> Option<String> {
+    let prefixes = longer.iter().filter_map(|name| name.strip_suffix(names.first()?)).filter(|p| p.ends_with('.'));
+    let is_before = |prefix: &str, name| longer.iter().any(|other| other.strip_prefix(prefix) == Some(name));
+    prefixes.into_iter().find(|prefix| names.iter().all(|name| is_before(prefix, name))).map(shortened)
 }
 
 /// The first ten items as text, and the number of the others.

@@ -119,15 +119,18 @@ fn check_channels(op: &str, x: &Tensor, weight: &Tensor, groups: usize) -> Resul
     if groups == 0 {
         return Err(wrong_argument(op, "groups", groups, "at least 1"));
     }
-    if Some(in_channels) == group_channels.checked_mul(groups) && out_channels.is_multiple_of(groups) {
+    let weight = weight.shape();
+    if !out_channels.is_multiple_of(groups) {
+        let expected = format!("with groups {groups} it must begin with a multiple of {groups}");
+        return Err(wrong_shape(op, "the weight", weight, &expected));
+    }
+    if Some(in_channels) == group_channels.checked_mul(groups) {
         return Ok(());
     }
-    let group_channels = in_channels / groups;
-    let expected = format!(
-        "with {groups} groups and an input of {in_channels} channels it must be \
-         [a multiple of {groups}, {group_channels}, …]"
-    );
-    Err(wrong_shape(op, "the weight", weight.shape(), &expected))
+    let (channels, fix) = (group_channels.saturating_mul(groups), "permute it, or change the weight");
+    let expected =
+        format!("with groups {groups} and the weight {weight} it must have {channels} channels in dimension 1; {fix}");
+    Err(wrong_shape(op, "the input", x.shape(), &expected))
 }
 
 /// Checks that a weight `[in_channels, out_channels / groups, ..]` of a transposed convolution fits the batch `x`.

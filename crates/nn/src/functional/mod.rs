@@ -185,7 +185,8 @@ pub fn dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Res
 
 /// The mean cross entropy of scores `[batch, classes]` and classes `[batch]`.
 ///
-/// Other reductions: [`CrossEntropyLoss`](crate::CrossEntropyLoss), or [`Tensor::cross_entropy`].
+/// Other reductions: [`CrossEntropyLoss`](crate::CrossEntropyLoss), or [`Tensor::cross_entropy`]. To ignore a class, as
+/// PyTorch does −100 by default: `CrossEntropyLoss::new().ignore_index(-100)`.
 ///
 /// # Errors
 /// The shapes do not fit, or a class is out of range.

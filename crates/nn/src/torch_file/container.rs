@@ -46,6 +46,9 @@ impl OpenedFile {
         let n_start = file.by_ref().take(512).read(&mut start)?;
         file.rewind()?;
         match &start[..n_start] {
+            [_, _, _, _, _, 0, 0, 0, b'{', ..] => {
+                Err(Fault::Unreadable("it is a safetensors file; load it with `load_safetensors`".to_owned()))
+            }
             [b'P', b'K', ..] => Self::zip(file, len_bytes),
             [.., _] if n_start == 512 && start[257..262] == *b"ustar" => Self::tar(file, len_bytes),
             [b'\x80', ..] => Self::row(file, len_bytes),

@@ -61,11 +61,11 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
         ),
         (
             Conv1d::new(2, 4, 2).unwrap().forward(&zeros(&[2, 3, 5])),
-            "conv1d: the weight is [4, 2, 2], but with 1 groups and an input of 3 channels it must be [a multiple of 1, 3, …]",
+            "conv1d: the input is [2, 3, 5], but with groups 1 and the weight [4, 2, 2] it must have 2 channels in dimension 1; permute it, or change the weight",
         ),
         (
             Conv3d::new(2, 4, 2).unwrap().forward(&zeros(&[1, 3, 4, 4, 4])),
-            "conv3d: the weight is [4, 2, 2, 2, 2], but with 1 groups and an input of 3 channels it must be [a multiple of 1, 3, …]",
+            "conv3d: the input is [1, 3, 4, 4, 4], but with groups 1 and the weight [4, 2, 2, 2, 2] it must have 2 channels in dimension 1; permute it, or change the weight",
         ),
         (
             ConvTranspose1d::new(2, 4, 2).unwrap().forward(&zeros(&[2, 3, 5])),

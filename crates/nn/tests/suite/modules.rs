@@ -246,6 +246,21 @@ fn a_state_dict_that_does_not_fit_names_every_difference_and_loads_nothing() {
 }
 
 #[test]
+fn a_state_dict_with_another_prefix_says_how_to_rename_it() {
+    let model = Linear::new(3, 2).unwrap();
+    let parallel = model.state_dict().renamed(|name| Some(format!("module.{name}")));
+    assert_eq!(
+        model.load_state_dict(&parallel).unwrap_err().to_string(),
+        "the state dict does not fit the model, and nothing was loaded: \
+         it lacks `weight`, `bias`; the model has no `module.weight`, `module.bias`; to load what begins with `module.`, \
+         use `dict.renamed(|name| name.strip_prefix(\"module.\").map(str::to_owned))`"
+    );
+    let error = Sequential::new((Linear::new(3, 2).unwrap(),)).load_state_dict(&model.state_dict()).unwrap_err();
+    let fix = "; to load it into `0.`, use `dict.renamed(|name| Some(format!(\"0.{name}\")))`";
+    assert!(error.to_string().ends_with(fix), "{error}");
+}
+
+#[test]
 fn a_parameter_made_of_a_computed_tensor_is_a_leaf() {
     let w = Tensor::ones(2).unwrap().set_requires_grad(true);
     let parameter = Parameter::new((&w * 2.0).unwrap());

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use pagelock_nn::optim::{Adagrad, Adam, AdamW, Optimizer, RmsProp, Sgd};
 use pagelock_nn::{
-    BatchNorm1d, Forward, Linear, Module, Parameter, ReLU, Sequential, TorchValue, load_torch, save_torch,
+    BatchNorm1d, Forward, Linear, Module, Parameter, ReLU, Sequential, TorchValue, load_torch, save_safetensors,
+    save_torch,
 };
 use pagelock_tensor::{AnyTensor, DType, Int, Tensor, no_grad};
 use serde_json::{Value, json};
@@ -380,6 +381,14 @@ fn every_beginning_of_a_file_is_refused() {
             assert!(TorchValue::load(file.path()).is_err(), "{name} of {end} bytes");
         }
     }
+}
+
+#[test]
+fn a_safetensors_file_is_refused_with_the_function_that_reads_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    save_safetensors(&Linear::new(3, 2).unwrap().state_dict(), file.path()).unwrap();
+    let error = load_torch(file.path()).err().unwrap().to_string();
+    assert!(error.ends_with(": it is a safetensors file; load it with `load_safetensors`"), "{error}");
 }
 
 #[test]
