@@ -64,7 +64,8 @@ weighted_loss! {
     /// - `input`: probabilities; `target`: 0 to 1, of the same shape
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
-    /// [`BCEWithLogitsLoss`] is numerically more accurate.
+    /// [`BCEWithLogitsLoss`], which takes scores, is numerically more accurate. An input outside 0 to 1 is an error on
+    /// the CPU; on a GPU its loss is NaN.
     ///
     /// # Examples
     /// ```
@@ -83,15 +84,28 @@ impl BCELoss {
     /// The loss.
     ///
     /// # Errors
-    /// The shapes differ, or there is no element to take the mean of.
+    /// The shapes differ, there is no element to take the mean of, or on the CPU an input is outside 0 to 1.
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("BCELoss", input, target)?;
         let losses = computed(&in_precision(input)?, |input| {
             BinaryCrossEntropy.apply(&[input, &target.to_dtype(input.dtype())?])
         })?;
-        reduced("BCELoss", weighted(losses, self.weight.as_ref())?, self.reduction)
+        let loss = reduced("BCELoss", weighted(losses, self.weight.as_ref())?, self.reduction)?;
+        check_probabilities(input, &loss)?;
+        Ok(loss)
     }
+}
+
+/// On the CPU, looks for an input outside 0 to 1 if the loss is NaN, as it is then.
+fn check_probabilities(input: &Tensor, loss: &Tensor) -> Result<()> {
+    let total = || if loss.rank() == 0 { Ok(loss.clone()) } else { loss.detach().sum(..) };
+    if !loss.device().is_cpu() || !total()?.item::<f32>()?.is_nan() {
+        return Ok(());
+    }
+    let outside = input.to_vec::<f64>()?.into_iter().find(|p| !(0.0..=1.0).contains(p));
+    let fix = "a probability, 0 to 1; apply sigmoid, or use BCEWithLogitsLoss, which takes scores";
+    outside.map_or(Ok(()), |p| Err(wrong_argument("BCELoss", "an element of the input", p, fix)))
 }
 
 /// −y · log(x) − (1 − y) · log(1 − x). Its derivative stays finite where a logarithm does not.

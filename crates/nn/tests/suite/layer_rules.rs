@@ -161,6 +161,11 @@ fn losses_refuse_other_shapes_classes_and_settings_with_the_numbers() {
             NLLLoss::new().ignore_index(1).forward(&x, &Tensor::new([1]).unwrap()),
             "NLLLoss: the target is [1], but for the input [2, 3] it must be [2], without the class dimension",
         ),
+        (
+            BCELoss::new().forward(&Tensor::new([0.5, 1.5]).unwrap(), &zeros(&[2])),
+            "BCELoss: an element of the input is 1.5, but it must be a probability, 0 to 1; apply sigmoid, or use \
+             BCEWithLogitsLoss, which takes scores",
+        ),
         (MultiMarginLoss::new().p(3).forward(&x, &y), "MultiMarginLoss: p is 3, but it must be 1 or 2"),
         (
             L1Loss::new().forward(&zeros(&[0]), &zeros(&[0])),
