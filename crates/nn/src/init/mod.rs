@@ -2,10 +2,10 @@
 //!
 //! ```
 //! use pagelock_nn::{Linear, init};
-//! use pagelock_tensor::Generator;
+//! use pagelock_tensor::default_generator;
 //!
 //! let layer = Linear::new(784, 10)?;
-//! init::kaiming_uniform_(&layer.weight, init::Fan::In, init::Nonlinearity::Relu, &Generator::new(1))?;
+//! init::kaiming_uniform_(&layer.weight, init::Fan::In, init::Nonlinearity::Relu, default_generator())?;
 //! assert!(layer.weight.to_vec::<f32>()?.iter().all(|w| w.abs() <= (6.0f32 / 784.0).sqrt()));
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
