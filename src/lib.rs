@@ -70,7 +70,14 @@ pub use spans::tracing_spans;
 ///
 /// Losses and activations as functions are in [`nn::functional`], usually imported `as F`. `Result` is that of tensors
 /// and layers, as in `Result<Tensor>`. A program with other errors too names a type for all of them:
-/// `Result<(), Box<dyn std::error::Error>>`.
+/// `Result<(), Box<dyn std::error::Error>>`. The functions of [`nn::init`] take a generator:
+/// ```
+/// use pagelock::{nn::init, prelude::*};
+///
+/// let layer = Linear::new(784, 10)?;
+/// init::normal_(&layer.weight, 0.0, 0.01, default_generator())?;
+/// # Ok::<(), pagelock::tensor::Error>(())
+/// ```
 pub mod prelude {
     pub use pagelock_data::{
         DataLoader, Dataset, DigitSet, Digits, IterableDataset, Mnist, PinMemory, Stack, Subset, SyntheticDigits,
@@ -88,8 +95,8 @@ pub mod prelude {
     };
     pub use pagelock_tensor::{
         Bool, CapturedStep, Conv2dOptions, DType, Device, Float, Generator, Half, Int, Pool2dOptions, Reduction,
-        Result, Shape, Tensor, autocast, bf16, enable_grad, f16, func, manual_seed, no_grad, num_threads,
-        set_num_threads,
+        Result, Shape, Tensor, autocast, bf16, default_generator, enable_grad, f16, func, manual_seed, no_grad,
+        num_threads, set_num_threads,
     };
 }
 
