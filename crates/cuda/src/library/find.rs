@@ -7,8 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Folders that may have a library but are unknown to the dynamic linker, the likeliest first: those of toolkits, and
-/// the folders `package_folders` of Python's packages.
+/// Existing folders outside the dynamic linker's path that may have a library, the likeliest first: those of toolkits,
+/// then `package_folders` inside the folders of Python packages.
 pub(super) fn folders(package_folders: &[&str]) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     let toolkits = ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(env::var_os).map(PathBuf::from);

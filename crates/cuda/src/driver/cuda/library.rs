@@ -10,7 +10,7 @@ use crate::{
     error::Absence,
 };
 
-/// The initialized driver, with its version.
+/// The initialized driver, its version and its number of devices.
 pub(super) struct Library {
     pub(super) api: Api,
     pub(super) version: (u32, u32),
