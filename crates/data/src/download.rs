@@ -28,11 +28,11 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// To establish a connection, including name look-up and TLS. Default: 5 s.
+    /// For the name look-up, and again for connecting, including TLS. Default: 5 s each.
     pub connect: Duration,
-    /// The longest time in which no byte arrives. Default: 10 s.
+    /// The longest wait for the next bytes. Default: 10 s.
     pub silence: Duration,
-    /// For one file from one mirror in all. Default: 60 s, enough at 165 kB/s for the largest file of MNIST.
+    /// In total for one file from one mirror. Default: 60 s, enough at 165 kB/s for the largest file of MNIST.
     pub total: Duration,
 }
 
@@ -111,7 +111,7 @@ fn download(url: &str, file: RemoteFile, job: &Job<'_>) -> Result<PathBuf, Failu
 /// Requests `url` and reads the headers of the response.
 fn open(url: &str, file: RemoteFile, timeouts: Timeouts) -> Result<impl Read, Failure> {
     let remote = |error| Failure::Remote(explain(error, timeouts));
-    // The client adds a timeout to the time of the day, which must not overflow.
+    // The client adds a timeout to an `Instant`; the sum must not overflow.
     let limit = |timeout: Duration| Some(timeout.min(Duration::from_secs(365 * 24 * 3600)));
     let config = ureq::Agent::config_builder()
         .timeout_resolve(limit(timeouts.connect))
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_timeouts_that_there_are_are_accepted() {
+    fn the_longest_possible_timeouts_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let [connect, silence, total] = [Duration::MAX; 3];
         assert!(fetch(folder.path(), &[good()], Timeouts { connect, silence, total }).is_ok());
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn a_download_from_nowhere_says_that_there_is_no_address() {
+    fn a_download_without_mirrors_says_so() {
         let error = fetch(Path::new("x"), &[], Timeouts::default()).unwrap_err().to_string();
         assert!(error.contains("into `x`: no mirror was given; check"), "{error}");
     }
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_is_our_own_trouble() {
+    fn a_folder_that_cannot_be_written_is_a_local_failure() {
         let folder = tempfile::tempdir().unwrap();
         let gone = folder.path().join("gone");
 

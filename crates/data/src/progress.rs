@@ -14,7 +14,7 @@ use crate::panics::lock;
 ///
 /// use pagelock_data::Progress;
 ///
-/// /// Counts bytes, for a window of one's own.
+/// /// Counts bytes, for a progress bar of your own.
 /// #[derive(Default)]
 /// struct Counter(AtomicU64);
 ///
