@@ -99,7 +99,7 @@ pub struct NewFile {
     permissions: Option<Permissions>, // those of the file that it replaces
 }
 
-/// How many temporary files in a row may be removed as leftovers before they are locked. Then the call fails.
+/// `NewFile::create` fails after other processes removed this many of its files in a row before it locked them.
 const ATTEMPTS: usize = 100;
 
 impl NewFile {
