@@ -41,12 +41,12 @@ macro_rules! loss {
         }
 
         impl $name {
-            /// The mean, with PyTorch's default settings.
+            /// The loss with PyTorch's default settings, reduced to its mean.
             pub fn new() -> Self {
                 Self { reduction: pagelock_tensor::Reduction::Mean, $($setting: $default),* }
             }
 
-            /// The loss.
+            /// The losses of the elements, reduced.
             ///
             /// # Errors
             /// The shapes do not match, or there is no element to take the mean of.

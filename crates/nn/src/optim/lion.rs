@@ -1,4 +1,4 @@
-//! [`Lion`]: steps of the same size for all elements, in the direction of a running mean.
+//! [`Lion`]: steps of the same size for all elements, with the signs of a running mean.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
@@ -31,7 +31,7 @@ optimizer! {
 }
 
 impl Lion {
-    /// The weight of the running mean in the update, and its decay factor, each in `0..1`; 0.9 and 0.99 by default.
+    /// β₁ and β₂: the mean's weight in the update, and its decay factor. Each is in `0..1`; 0.9 and 0.99 by default.
     #[must_use]
     pub fn betas(self, update: f64, mean: f64) -> Self {
         self.set(|rule| rule.betas = [update, mean])
@@ -39,7 +39,7 @@ impl Lion {
 }
 
 settings! { Lion
-    /// By how much parameters shrink in each step, relative to the learning rate, at least 0; 0 by default.
+    /// Each step multiplies parameters by `1 − lr · weight_decay`. At least 0; 0 by default.
     weight_decay: f64 => weight_decay;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;

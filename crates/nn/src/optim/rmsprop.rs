@@ -39,7 +39,7 @@ settings! { RmsProp
     eps: f64 => eps;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
     weight_decay: f64 => weight_decay;
-    /// The factor of the previous step's direction, at least 0; 0 by default.
+    /// The momentum factor, at least 0; 0 by default.
     momentum: f64 => momentum;
     /// Whether to divide by the standard deviation of gradients instead of their root mean square; false by default.
     centered: bool => centered;

@@ -40,13 +40,13 @@ optimizer! {
 }
 
 settings! { Sgd
-    /// The factor of the previous step's direction, at least 0; 0 by default.
+    /// The momentum factor, at least 0; 0 by default.
     momentum: f64 => momentum;
-    /// The share by which new gradients are reduced in the momentum; 0 by default.
+    /// New gradients enter the momentum with the factor `1 − dampening`; 0 by default.
     dampening: f64 => dampening;
     /// Whether to use Nesterov momentum, which needs a momentum above 0 and no dampening; false by default.
     nesterov: bool => nesterov;
-    /// How much of each parameter is added to its gradient, at least 0.
+    /// How much of each parameter is added to its gradient, at least 0; 0 by default.
     weight_decay: f64 => weight_decay;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;

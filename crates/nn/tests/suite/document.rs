@@ -16,11 +16,11 @@ const HEAD: &str = "# Modules
 <!-- Made by the test `the_document_is_what_the_golden_cases_say` of pagelock-nn; CONTRIBUTING.md says how to regenerate it. -->
 
 Every layer and loss of `pagelock_nn`, and what each test run compares with PyTorch. Modules use [operations](operations.md).
-All of them run on the CPU and on GPUs, and are compared on both, in `f64` and `f32`. `to_dtype` and autocast convert to the half
-types, which the tests of operations compare.
+All of them run on the CPU and on GPUs, and are compared on both, in `f64` and `f32`. Half types (from
+`to_dtype` or autocast) are compared by the tests of operations.
 
 - **golden**: the number of calls whose state, output and printed form are compared, or the tests that cover the module instead.
-- **gradient**: of all inputs and parameters. **second gradient**: those of the summed squares of the first input's gradient.
+- **gradient**: of all inputs and parameters. **second gradient**: of Σ (the first input's gradient)², by that input.
 
 | module | golden | gradient | second gradient |
 |---|---|---|---|

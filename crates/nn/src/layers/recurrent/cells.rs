@@ -18,9 +18,9 @@ macro_rules! cell {
             pub weight_ih: Parameter,
             /// `[gates · hidden_size, hidden_size]`
             pub weight_hh: Parameter,
-            /// `[gates · hidden_size]`, if there is one.
+            /// `[gates · hidden_size]`; `None` without biases.
             pub bias_ih: Option<Parameter>,
-            /// `[gates · hidden_size]`, if there is one.
+            /// `[gates · hidden_size]`; `None` without biases.
             pub bias_hh: Option<Parameter>,
             #[module(skip)]
             nonlinearity: RNNNonlinearity,
@@ -30,8 +30,8 @@ macro_rules! cell {
             /// A cell with weights from the default generator, uniform in ±1 / √hidden_size.
             ///
             /// # Errors
-            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `hidden_size` is 0; the weights do not fit
-            /// the memory budget.
+            /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `hidden_size` is 0;
+            /// [`Error::Memory`](pagelock_tensor::Error::Memory) if the weights do not fit the memory budget.
             pub fn new(input_size: usize, hidden_size: usize) -> Result<Self> {
                 Self::new_with(input_size, hidden_size, default_generator())
             }
