@@ -1,5 +1,5 @@
-//! Copies of a tensor with a slice, an entry or a diagonal replaced, or with entries combined; vectors of elements by
-//! index.
+//! Copies of a tensor with a slice, an entry or a diagonal replaced, or with entries combined; elements by row-major
+//! index; the diagonal set in place.
 
 use super::diagonals::Diagonal;
 use super::index::own_index;
@@ -22,7 +22,7 @@ use crate::sizes::Integer;
 use crate::tensor::{Raw, Tensor, by_bits};
 
 impl<K: Kind> Tensor<K> {
-    /// A copy with `source`, in the precision of this tensor, in place of the entry that [`select`](Tensor::select) gives.
+    /// A copy in which `source`, converted to this tensor's type, replaces the entry of [`select`](Tensor::select).
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -107,8 +107,8 @@ fn diagonal_scatter(x: &Raw, source: &Raw, (offset, dim1, dim2): (isize, isize, 
     written_over(op, Diagonal { offset, dims }, x, source)
 }
 
-/// `x` with the source, in the precision of `x`, in place of the elements that a view shows. The view and the source
-/// have the same shape.
+/// A copy of `x` in which the source, converted to the type of `x`, replaces the elements of a view. The view and the
+/// source have the same shape.
 pub(super) fn written_over<V: View + Copy>(op: &'static str, view: V, x: &Raw, source: &Raw) -> Result<Raw> {
     common_device(op, &[x, source])?;
     let source = &source.converted(x.dtype())?;
@@ -149,8 +149,8 @@ impl<V: View + Copy> Derivative<2> for WrittenOver<V> {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// [`scatter_reduce`](Tensor::scatter_reduce) of whole entries of a dimension, which are named by `index`, a
-    /// vector.
+    /// [`scatter_reduce`](Tensor::scatter_reduce) of whole entries. `index`, a vector, has the position along `dim` for
+    /// each entry of `source`.
     ///
     /// # Errors
     /// As [`Tensor::scatter_reduce`].
@@ -180,7 +180,7 @@ impl<K: Numeric> Tensor<K> {
     }
 }
 
-/// Expands an index of entries to the shape of the source, which has one entry of the dimension for each index.
+/// Expands an index of entries to the shape of the source, which has one entry along the dimension for each index.
 fn whole_entries(x: &Raw, dim: isize, index: &Raw, source: &Raw) -> Result<Raw> {
     let op = "index_reduce";
     let at = x.shape().dim(op, dim)?;

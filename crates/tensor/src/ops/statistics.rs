@@ -1,5 +1,5 @@
 //! Reductions made of sums, extremes and variances: standard deviations, norms, products, logsumexp, and extremes
-//! with their places.
+//! with their indices.
 
 use super::elementwise::{formula, scalar};
 use super::product_of_others;
@@ -19,7 +19,7 @@ use crate::shape::{Axes, Shape};
 use crate::tensor::{Raw, Tensor};
 
 reduction! { [] Tensor,
-    /// The standard deviation over `axes`: the square root of [`Tensor::var`]. Where it is 0, so is its gradient.
+    /// The standard deviation over `axes`: the square root of [`Tensor::var`]. Where it is 0, its gradient is 0.
     std, std_keepdim => std_of_sample
 }
 reduction! { [] Tensor,
@@ -27,15 +27,15 @@ reduction! { [] Tensor,
     logsumexp, logsumexp_keepdim => logsumexp
 }
 reduction! { [K: Numeric] Tensor<K>,
-    /// The product over `axes`; of integers in `int64`. Empty products are 1. The gradient is right also where elements are 0.
+    /// The product over `axes`, of integers in `int64`; 1 over no elements. The gradient is right for zeros too.
     prod, prod_keepdim => prod
 }
 reduction! { [K: Numeric] Tensor<K>,
-    /// The largest element over `axes`, another name of [`Tensor::max`].
+    /// The largest element over `axes`: another name for [`Tensor::max`].
     amax, amax_keepdim => amax
 }
 reduction! { [K: Numeric] Tensor<K>,
-    /// The smallest element over `axes`, another name of [`Tensor::min`].
+    /// The smallest element over `axes`: another name for [`Tensor::min`].
     amin, amin_keepdim => amin
 }
 
@@ -51,7 +51,7 @@ fn std_of_sample(x: &Raw, reduced: Reduced) -> Result<Raw> {
     std_of(x, reduced, 1.0)
 }
 
-/// Half types are converted to `f32` in between, which holds their squares.
+/// Half types are computed in `f32`, which holds their squares.
 fn std_of(x: &Raw, reduced: Reduced, correction: f64) -> Result<Raw> {
     let variance = var_of(&x.converted(x.dtype().computing())?, reduced, correction)?;
     apply_raw(Root, [&variance])?.converted(x.dtype())
@@ -74,7 +74,7 @@ fn logsumexp(x: &Raw, reduced: Reduced) -> Result<Raw> {
     Ok(record("logsumexp", LogSumExp(reduced), [Some(x), None], out))
 }
 
-/// The largest element is subtracted first, unless it is infinite: its exponential is 0 or infinite. Half types are
+/// The largest element is subtracted first, unless it is infinite, because ∞ − ∞ is NaN. Half types are
 /// summed in `f32`: a sum of many exponentials may be too large for an `f16`, though its logarithm is not.
 fn logsumexp_on_cpu(x: &Raw, reduced: Reduced) -> Result<Raw> {
     let (kept, computing) = (Reduced { keepdim: true, ..reduced }, x.dtype().computing());
@@ -162,7 +162,7 @@ impl<R: Real> CpuKernel<R, 3> for ScaledPower {
     }
 }
 
-/// Converts to the type of sums.
+/// Converts integers and truth values to `i64`, in which they are multiplied.
 fn in_sums(x: &Raw) -> Result<Raw> {
     if x.dtype().is_float() { Ok(x.clone()) } else { x.converted(DType::I64) }
 }
@@ -175,7 +175,7 @@ fn prod(x: &Raw, reduced: Reduced) -> Result<Raw> {
 struct Product(Reduced);
 
 impl Product {
-    /// The sizes of the tensor around the axes of the product, if these are adjacent.
+    /// The sizes before, along and after the axes of the product, if these are adjacent.
     fn lines(&self, shape: &Shape) -> Option<Lines> {
         let is_reduced = |dim: &usize| self.0.axes.contains(*dim);
         let (first, last) = ((0..shape.len()).find(is_reduced)?, (0..shape.len()).rfind(is_reduced)?);
@@ -271,8 +271,8 @@ fold! {
 }
 
 impl Tensor {
-    /// [`Tensor::var`] with n − `correction` in the denominator, but not below 0. A correction of 0 gives a
-    /// population's variance.
+    /// [`Tensor::var`] with the denominator max(n − `correction`, 0). A correction of 0 gives the variance of a
+    /// population.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -287,7 +287,7 @@ impl Tensor {
         var_of(self.raw(), Reduced { axes, keepdim: false }, correction).map(Raw::typed)
     }
 
-    /// [`Tensor::std`] with n − `correction` in the denominator; see [`Tensor::var_correction`].
+    /// The square root of [`Tensor::var_correction`].
     ///
     /// # Errors
     /// As [`Tensor::var`].
@@ -306,7 +306,7 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Argument`](crate::Error::Argument) for axes that do not exist, or the extreme of no elements.
+    /// [`Error::Argument`](crate::Error::Argument) for axes that do not exist, or for `p` = ±∞ over no elements.
     pub fn norm(&self, p: f64, axes: impl Axes) -> Result<Tensor> {
         norm(self.raw(), p, Reduced { axes: axes.resolve("norm", self.shape())?, keepdim: false })
     }
@@ -320,8 +320,8 @@ impl Tensor {
     }
 }
 
-/// Half types are converted to `f32` in between, which holds their squares. The single pass of the 2-norm widens them
-/// itself, but its gradient is rounded only once if the input is converted first.
+/// Half types are computed in `f32`, which holds their squares. The single pass of the 2-norm widens them itself. If
+/// the norm is differentiated, the input is converted first, so that its gradient is rounded only once.
 fn norm(x: &Raw, p: f64, reduced: Reduced) -> Result<Tensor> {
     let x = prepared_raw(Precision::F32UnderAutocast, x)?;
     let dtype = x.dtype();
@@ -357,7 +357,7 @@ struct PowerNorm {
 impl Derivative<2> for PowerNorm {
     const SAVES: Saves = Saves::OutputForLast;
 
-    /// g · sign(x) · (|x| / norm)ᵖ⁻¹; 0 where x or the norm is 0, as in PyTorch. There, 1 replaces them before the
+    /// g · sign(x) · (|x| / norm)ᵖ⁻¹; 0 where x or the norm is 0, as in PyTorch. Zeros are replaced by 1 before the
     /// power, so that second derivatives are finite too.
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let (x, norm) = (saved.input(0), saved.output());
@@ -371,33 +371,33 @@ impl Derivative<2> for PowerNorm {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// The largest element along `dim`, which is removed, and its place: the first of equals, and NaN before all
-    /// numbers. The gradient goes to that place alone; [`Tensor::max`] shares it among equals.
+    /// The largest element along `dim` and its index; `dim` is removed. NaN wins over numbers, and the first of equals
+    /// wins. The gradient goes to that element alone; [`Tensor::max`] shares it among equals.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
-    /// let (values, places) = Tensor::new([[1, 5], [7, 2]])?.max_dim(1)?;
-    /// assert_eq!((values.to_vec::<i64>()?, places.to_vec::<i64>()?), (vec![5, 7], vec![1, 0]));
+    /// let (values, indices) = Tensor::new([[1, 5], [7, 2]])?.max_dim(1)?;
+    /// assert_eq!((values.to_vec::<i64>()?, indices.to_vec::<i64>()?), (vec![5, 7], vec![1, 0]));
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
     pub fn max_dim(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
-        with_places(self.raw(), self.raw().argmax_keepdim(dim)?, dim)
+        with_indices(self.raw(), self.raw().argmax_keepdim(dim)?, dim)
     }
 
-    /// The smallest element along `dim`, which is removed, and its place; see [`Tensor::max_dim`].
+    /// The smallest element along `dim` and its index; `dim` is removed. See [`Tensor::max_dim`].
     ///
     /// # Errors
     /// As [`Tensor::argmax`].
     pub fn min_dim(&self, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
-        with_places(self.raw(), self.raw().argmin_keepdim(dim)?, dim)
+        with_indices(self.raw(), self.raw().argmin_keepdim(dim)?, dim)
     }
 }
 
-fn with_places<K: Numeric>(x: &Raw, places: Raw, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
-    Ok((x.gather(dim, &places)?.squeeze(dim)?.typed(), places.squeeze(dim)?.typed()))
+fn with_indices<K: Numeric>(x: &Raw, indices: Raw, dim: isize) -> Result<(Tensor<K>, Tensor<Int>)> {
+    Ok((x.gather(dim, &indices)?.squeeze(dim)?.typed(), indices.squeeze(dim)?.typed()))
 }
 
 impl<K: Kind> Tensor<K> {

@@ -1,4 +1,4 @@
-//! The calls that operations make. Unless something is recorded, they only read the switch.
+//! The hooks that operations call. While nothing is recorded, they only read the switch.
 
 use std::borrow::Cow;
 use std::marker::PhantomData;
@@ -12,8 +12,8 @@ use super::switch::{is_followed, is_observed, is_on, is_profiling, is_recording_
 use super::{Category, scopes};
 use crate::tensor::Raw;
 
-/// An activity that goes on until this is dropped.
-#[must_use = "it ends when this is dropped"]
+/// A running activity, which ends when this is dropped.
+#[must_use = "the activity ends when this is dropped"]
 pub struct Running {
     is_on: bool,
     open: Option<Open>,
@@ -47,7 +47,7 @@ impl Running {
         running
     }
 
-    /// Notes the result of the operation and its inputs.
+    /// Notes the operation's inputs and result in the recorded graphs.
     #[inline]
     pub(crate) fn note_result(&self, inputs: &[Option<&Raw>], out: &Raw, op: &'static str) {
         if self.is_in_graph {
@@ -101,7 +101,7 @@ fn begin_op(name: &'static str) -> Running {
     running
 }
 
-/// Begins the derivative of an operation, in the module of its forward.
+/// Begins the derivative of an operation, in the module that ran the operation.
 #[inline]
 pub(crate) fn backward(name: &'static str, scope: u32) -> Running {
     if is_followed() { begin_backward(name, scope) } else { Running::INACTIVE }
@@ -134,7 +134,7 @@ pub fn span(name: &'static str, category: Category) -> Running {
     if is_followed() { Running::begin(Cow::Borrowed(name), category) } else { Running::INACTIVE }
 }
 
-/// [`span`] with a name that is made only if something is recorded.
+/// [`span`] with a name that may be made at run time.
 #[inline]
 pub(super) fn span_named(name: impl Into<Cow<'static, str>>, category: Category) -> Running {
     if is_followed() { Running::begin(name.into(), category) } else { Running::INACTIVE }

@@ -32,7 +32,7 @@ impl Draw {
         self.run(device, "randn", "normal", out)
     }
 
-    /// Calls `launch` with a pointer to the number that a kernel adds to its position, or null if there is none.
+    /// Calls `launch` with a pointer to the shift that kernels add to the position; null outside of a capture.
     pub(crate) fn with_shift(
         &self,
         device: &CudaDevice,

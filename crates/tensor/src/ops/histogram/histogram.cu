@@ -1,8 +1,8 @@
-// Histograms: counts[i] += the number of elements of counter i.   counts: [counters], zero at first;  x: [n].
+// Histograms: counts[i] = the number of elements whose counter is i.   counts: [counters], zero at first;  x: [n].
 // Elements without a counter are not counted. Sums of integers do not depend on their order.
 //
 // count_numbers    the counter of an element is its value
-// count_bins       the counter of an element is its bin, of `counters` equal bins of [least, most], computed in R
+// count_bins       the counter of an element is its bin among `counters` equal bins of [least, most], computed in R
 
 #define THREADS 256
 

@@ -5,12 +5,12 @@
 // UNITS numbers of each state, a warp four of them. Blocks send them to each other's shared memory, where the next
 // step reads them. Clusters never wait for one another.
 //
-// KIND, G and layouts as in recurrent.cu. Constants: HIDDEN, CLUSTER (2, 4 or 8), ROWS (1 or 2). Grid: CLUSTER blocks for every ROWS
-// sequences; THREADS threads. Products are sums of fused multiply-adds in f32.
+// KIND, G and layouts as in recurrent.cu. Constants: HIDDEN, CLUSTER (2, 4 or 8), ROWS (1 or 2). Grid: CLUSTER blocks
+// of THREADS threads for every ROWS sequences. Products are sums of fused multiply-adds in f32.
 
 #define G (KIND == 2 ? 4 : KIND == 3 ? 3 : 1)
 #define S (KIND >= 2 ? 4 : 1)            // slots for the gates of one number: a power of two
-#define PADDED ((HIDDEN + 31) / 32 * 32) // numbers behind HIDDEN are zeros
+#define PADDED ((HIDDEN + 31) / 32 * 32) // numbers past HIDDEN are zeros
 #define PACKS (PADDED / 32)
 #define UNITS (PADDED / CLUSTER)
 #define THREADS (UNITS * 8)
@@ -30,8 +30,8 @@ INLINE u32 of_block(u32 address, u32 block) {
     return there;
 }
 
-// N numbers of each sequence, which every block receives from all blocks. A set's barrier (an mbarrier) completes when all
-// of its bytes have arrived.
+// N numbers of each sequence, which every block receives from all blocks. A set's barrier (an mbarrier) completes
+// when all bytes of the set have arrived.
 //
 // There are two sets: one is filled while the other is read. No block fills a set that is still read: before a block
 // sends for step k + 2, it has received everything for step k + 1, and every warp sends for step k + 1 only after it
@@ -41,7 +41,7 @@ template <int N> struct __align__(16) Exchange {
     u64 barriers[2];
 };
 
-// Called by one thread, once for each time that a barrier completes.
+// Called by one thread, once for each phase of a barrier.
 template <int N> INLINE void expect(Exchange<N>& e, u32 set) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(address(&e.barriers[set])), "r"(u32(sizeof e.numbers[0])) : "memory");
@@ -56,7 +56,7 @@ template <int N> INLINE void prepare(Exchange<N>& e) {
 INLINE void all_blocks_are_ready() {
     asm volatile("barrier.cluster.arrive.aligned; barrier.cluster.wait.aligned;" ::: "memory");
 }
-// Waits for what is sent for a step; steps are counted from 0.
+// Waits for the numbers of a step, counted from 0, and returns them.
 template <int N> INLINE const R* received(Exchange<N>& e, u32 step) {
     u32 barrier = address(&e.barriers[step & 1]), is_complete = 0;
     while (!is_complete)
@@ -75,13 +75,13 @@ INLINE void send(Pack<R, 4> x, u32 to, u32 barrier) {
                     "r"(__float_as_uint(x.at[3])), "r"(barrier) : "memory");
 }
 
-// ---- who has what ----------------------------------------------------------------------------------------------------
+// ---- which lane computes what ---------------------------------------------------------------------------------------
 
 // A number of a state belongs to eight lanes. Four of them have one gate each, of the first sequence; the other four
 // do the same for the second sequence, or repeat the first if there is only one.
 struct Place {
     u32 lane, first_unit, unit, gate, sequence, row;
-    bool is_there, is_second;
+    bool is_there, is_repeat;
 };
 INLINE Place place(const Sequences& s) {
     Place p;
@@ -92,7 +92,7 @@ INLINE Place place(const Sequences& s) {
     p.sequence = ROWS == 2 ? p.lane / 4 % 2 : 0;
     p.row = blockIdx.x / CLUSTER * ROWS + p.sequence;
     p.is_there = p.row < s.batch && p.unit < HIDDEN;
-    p.is_second = ROWS == 1 && p.lane & 4;
+    p.is_repeat = ROWS == 1 && p.lane & 4;
     return p;
 }
 
@@ -107,7 +107,7 @@ template <int N> struct Sender {
     template <int V> __device__ __forceinline__ void send_to_all(Pack<R, V> x, u32 step, const Place& p) const {
         u32 to = address(&e.numbers[step & 1][number]) - address(&e), barrier = address(&e.barriers[step & 1]) - address(&e);
         for (int i = 0; i < SENDS; i++)
-            if (p.gate + 4 * i < CLUSTER && !p.is_second) send(x, there[i] + to, there[i] + barrier);
+            if (p.gate + 4 * i < CLUSTER && !p.is_repeat) send(x, there[i] + to, there[i] + barrier);
     }
 };
 
@@ -204,7 +204,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) 
         }
         state = p.is_there ? rounded(state) : R(0);
         if (step + 1 < s.steps) sender.send_to_all(Pack<R, 1>{{state}}, step, p);
-        if (!p.is_there || p.is_second) continue;
+        if (!p.is_there || p.is_repeat) continue;
         u64 row = row_at(s, step, p.row), at = row * HIDDEN + p.unit;
         if (p.gate == 0) out[at] = to<T>(state);
         if (KIND == 2 && p.gate == 1) out[s.cells + at] = to<T>(cell);
@@ -221,8 +221,8 @@ struct Saved {
     R grad, grad_c, gate[G], inner, after, before;
 };
 
-// The factors by which the gradient from the later step is multiplied, computed from `Saved`: for the gates, for c
-// (of a GRU for b(h)ₙ), and for the state before.
+// Computed from `Saved` before the later step's gradient arrives: that gradient's factors for the gates, for c of an
+// LSTM or b(h)ₙ of a GRU (`inner`), and for the state before (`carried`).
 struct Factors {
     R grad, grad_c, gate[G], inner, carried;
 };
@@ -254,7 +254,7 @@ INLINE Factors factors(const Saved& x) {
 }
 
 // The gradients of a(x) and b(h), given `of_state`, the state's gradient through the product. `carried` is the
-// gradient that bypasses the product: that of c, or a part of that of a GRU's state.
+// gradient that bypasses the product: of an LSTM's c, or of a GRU's state.
 INLINE void gradients(const Factors& y, R of_state, R& carried, Pack<R, S>& of_x, Pack<R, S>& of_h) {
     R of = y.grad + of_state;
     if (KIND == 0) of_x.at[0] = of * y.gate[0];
@@ -300,7 +300,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) 
     Sender<PADDED * S> sender(grads, p);
     u64 cells = KIND == 2 ? s.cells : 0, first = u64(p.row) * HIDDEN + p.unit;
     const T* first_state = KIND == 2 ? c0 : h0;
-    auto saved = [&](u32 k) { // of the kth step from the last
+    auto saved = [&](u32 k) { // of step k, counted back from the last
         bool is_there = k < s.steps && p.is_there, is_first = k + 1 == s.steps;
         u64 row = row_at(s, s.steps - 1 - k, p.row), at = row * HIDDEN + p.unit;
         const T* before = is_first ? first_state + first
@@ -327,7 +327,7 @@ extern "C" __global__ void __cluster_dims__(CLUSTER) __launch_bounds__(THREADS) 
         for (int g = 0; g < S; g++) b.at[g] = p.is_there ? b.at[g] : R(0);
         bool goes_on = k + 1 < s.steps || s.wants_h0;
         if (goes_on) sender.send_to_all(b, k, p);
-        if (p.is_there && p.gate < G && !p.is_second) {
+        if (p.is_there && p.gate < G && !p.is_repeat) {
             u64 at = (row_at(s, s.steps - 1 - k, p.row) * G + p.gate) * HIDDEN + p.unit;
             of_x[at] = to<T>(of_gate(x, p.gate));
             if (KIND == 3) of_h[at] = to<T>(of_gate(b, p.gate));

@@ -1,6 +1,6 @@
-// y[…, index[…, j, …], …] = combined(its value so far, x[…, j, …]).
+// y[…, index[…, j, …], …] = combination of its value so far and x[…, j, …].
 
-// One warp per line. It takes 32 elements of x at a time, and the first of the threads with the same index combines
+// One warp per line. A warp takes 32 elements of x at a time, and the first of the threads with equal indices combines
 // all their elements. So elements are combined in the order of x, as on the CPU.
 template <typename Combination>
 INLINE void scatter_lines(O* y, const T* x, const i64* index, Fault* fault, u64 site, const Lines& g) {
@@ -45,15 +45,15 @@ SCATTER(scatter_amin, Smallest)
 
 #ifdef KERNEL_scatter_sum_shared
 // Sums from zeros. A block is one warp, whose sums are in shared memory until its line is done. While it adds up
-// AHEAD · 32 elements, it loads the next ones. Comparing indices takes most of the time, so it is left out if all 32
-// are different.
+// AHEAD · 32 elements, it loads the next ones. Matching indices takes most of the time, so a warp skips it if all 32
+// are different (`any_equal`).
 #define AHEAD 8
 #define NOWHERE 0xffffffffu
 extern __shared__ R sums[];
 
-// Whether two threads have the same place. All threads write their numbers there, and one of the two finds the
-// other's number. The sums at these places are overwritten.
-INLINE bool any_meet(u32 at, bool inside) {
+// Whether two threads have the same index. Each thread writes its number to sums[at], and one of the two reads the
+// other's number. These sums are overwritten.
+INLINE bool any_equal(u32 at, bool inside) {
     if constexpr (sizeof(R) < 4) return true; // too small for an atomic write
     R number = R(threadIdx.x);
     if constexpr (sizeof(R) == 8) { if (inside) atomicExch(reinterpret_cast<u64*>(&sums[at]), *reinterpret_cast<u64*>(&number)); }
@@ -62,7 +62,7 @@ INLINE bool any_meet(u32 at, bool inside) {
     return __any_sync(EVERYONE, inside && sums[at] != number);
 }
 
-// A thread's elements of AHEAD · 32.
+// The AHEAD elements that a thread loads at once.
 struct Part {
     i64 at[AHEAD];
     T x[AHEAD];
@@ -96,7 +96,7 @@ extern "C" __global__ void __launch_bounds__(32) scatter_sum_shared(
             __syncwarp(); // makes the writes of other threads visible
             R sum = inside ? sums[at] : R(0);
             __syncwarp();
-            u32 same = any_meet(at, inside) ? __match_any_sync(EVERYONE, at) : 1u << lane;
+            u32 same = any_equal(at, inside) ? __match_any_sync(EVERYONE, at) : 1u << lane;
             if (!inside || lane != __ffs(same) - 1) continue;
             sum = rounded(plus(sum, value));
             for (u32 rest = same & (same - 1); rest != 0; rest &= rest - 1)
@@ -111,10 +111,10 @@ extern "C" __global__ void __launch_bounds__(32) scatter_sum_shared(
 
 // ---- a thread for each element of x ---------------------------------------------------------------------------------
 //
-// If several elements may have one index, each notes its number in `last`, where the largest number stays, and only
-// the element with that number is written.
-//   last: for each element of y, or with ONE_INDEX (all lines have the same index) for each place of a line, the number
-//         of the element of x that stays, from 1; 0 at first.
+// If several elements may have one index, `note_last` keeps the largest of their numbers in `last`, and `write_last`
+// writes only the element with that number.
+//   last: for each element of y, or with ONE_INDEX (all lines have the same index) of one line of y, the number of
+//         the element of x to write, counted from 1; 0 at first.
 
 #ifdef KERNEL_note_last
 // With ONE_INDEX, g has one line.
@@ -138,7 +138,7 @@ extern "C" __global__ void write_last(O* y, const u32* last, const T* x, const i
 #endif
 
 #ifdef KERNEL_write_once
-// For indices that name no element twice.
+// For indices without duplicates.
 extern "C" __global__ void write_once(O* y, const T* x, const i64* index, Fault* fault, u64 site, u64 lines_first, Lines g) {
     begin();
     Element e = element_of(g, lines_first);

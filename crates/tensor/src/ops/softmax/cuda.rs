@@ -1,4 +1,4 @@
-//! Softmax and its relatives on a device: one kernel of `softmax.cu`, which reads its inputs once and writes once.
+//! Softmax, its logarithm and their gradients on a device: a kernel of `softmax.cu` each.
 
 use pagelock_cuda::Argument;
 
@@ -17,12 +17,12 @@ static CODE: Code = Code {
     ),
 };
 
-/// The fewest columns that keep a GPU busy if a thread computes each. Shorter columns need not be as many, since their
-/// copies would take longer.
+/// The fewest columns that keep a GPU busy with a thread for each. Columns of at most `SHORT` elements may be fewer,
+/// since a copy would take longer.
 const MANY_COLUMNS: usize = 1 << 14;
 const SHORT: usize = 64;
 
-/// Whether the kernels are fast without a copy that makes the elements of each line neighbors.
+/// Whether the kernels are fast without a copy that makes each line contiguous.
 pub(super) fn suits(lines: &Lines) -> bool {
     let columns = lines.outer.saturating_mul(lines.inner);
     i32::try_from(columns).is_ok() && (columns >= MANY_COLUMNS || lines.n <= SHORT)
@@ -51,14 +51,14 @@ pub(super) fn run<const N: usize>(
         _ => RowPlan::of_columns(n, widest, N),
     };
     let launch = plan.launch(op, rows.div_ceil(plan.of_block()), 0)?;
-    let [rows, apart] = [rows as u64, inner as u64].mapped(u64::to_ne_bytes);
+    let [rows, stride] = [rows as u64, inner as u64].mapped(u64::to_ne_bytes);
     let n = count(op, n)?.to_ne_bytes();
-    let sizes = [&rows[..], &n, &apart].mapped(Argument::Value);
+    let sizes = [&rows[..], &n, &stride].mapped(Argument::Value);
     let kernel = ([first, out.dtype()], kernel);
     let arguments = std::iter::once(out.argument()).chain(inputs.iter().map(CudaView::argument)).chain(sizes);
     let arguments: Arguments<'_> = arguments.collect();
     let constants = plan.constants().and(&[("LAST_IS_WIDE", (last != first).into()), ("COLUMNS", (inner > 1).into())]);
-    // SAFETY: the kernels take these arguments; the tensors have outer · n · inner elements each, and packs are aligned.
-    // Columns have 32-bit numbers (`suits`).
+    // SAFETY: the kernels take these arguments; the tensors have outer · n · inner elements each, packs are aligned,
+    // and the numbers of columns fit 32 bits (`suits`).
     unsafe { CODE.launch_for(device, op, kernel, constants, launch, &arguments) }
 }
