@@ -32,7 +32,7 @@ fn main() -> Result<()> {
 
     println!("\nComputing Gradients");
     loss.backward()?;
-    let (w_grad, b_grad) = (w.grad().context("w has a gradient")?, b.grad().context("b has a gradient")?);
+    let (w_grad, b_grad) = (w.grad().context("w has no gradient")?, b.grad().context("b has no gradient")?);
     println!("{w_grad}"); // five equal rows, as every x is 1
     println!("{b_grad}"); // one of these rows
     let by_hand = (z.detach().sigmoid()? / 3.0)?; // d loss / d z = (sigmoid(z) - y) / 3
@@ -54,7 +54,7 @@ fn main() -> Result<()> {
     let out = (&inp + 1.0)?.pow(2.0)?.t()?;
     let product = || Backward { gradient: out.ones_like().ok(), retain_graph: true, ..Backward::default() };
     out.backward_with(product())?;
-    let first = inp.grad().context("the first call left a gradient")?;
+    let first = inp.grad().context("the first call left no gradient")?;
     println!("First call\n{first}"); // tensor([[4., 2., 2., 2., 2.],
     //         [2., 4., 2., 2., 2.],
     //         [2., 2., 4., 2., 2.],
@@ -63,12 +63,12 @@ fn main() -> Result<()> {
     ensure!(first.equal(&expected)?, "2 (inp + 1)");
     let first = first.to_vec::<f32>()?;
     out.backward_with(product())?;
-    let second = inp.grad().context("the second call left a gradient")?;
+    let second = inp.grad().context("the second call left no gradient")?;
     println!("\nSecond call\n{second}"); // tensor([[8., 4., 4., 4., 4.], …: gradients add up
     ensure!(second.to_vec::<f32>()? == first.iter().map(|value| 2.0 * value).collect::<Vec<_>>(), "gradients add up");
     inp.zero_grad();
     out.backward_with(product())?;
-    let third = inp.grad().context("the third call left a gradient")?;
+    let third = inp.grad().context("the third call left no gradient")?;
     println!("\nCall after zeroing gradients\n{third}"); // tensor([[4., 2., 2., 2., 2.], …
     ensure!(third.to_vec::<f32>()? == first, "as after the first call");
     Ok(())

@@ -48,7 +48,7 @@ fn main() -> Result<()> {
     let own_dataloader = DataLoader::new(dataset).batch_size(8).num_workers(2);
 
     // Iterate through the DataLoader
-    let (train_features, train_labels) = train_dataloader.iter().next().context("there is a batch")??;
+    let (train_features, train_labels) = train_dataloader.iter().next().context("there is no batch")??;
     println!("Feature batch shape: {}", train_features.shape()); // torch.Size([64, 1, 28, 28])
     println!("Labels batch shape: {}", train_labels.shape()); // torch.Size([64])
     let img = train_features.select(0, 0)?.squeeze(0)?;

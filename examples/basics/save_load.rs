@@ -57,7 +57,7 @@ fn main() -> Result<()> {
     let resumed = vgg()?.to(&device)?;
     let mut opt = Sgd::new(resumed.parameters(), 1e-3).momentum(0.9);
     checkpoints.wait()?;
-    let saved = checkpoints.latest()?.context("a checkpoint was saved")?;
+    let saved = checkpoints.latest()?.context("no checkpoint was saved")?;
     saved.load_model(&resumed)?;
     saved.load_optimizer(&mut opt)?;
     saved.load_random()?;

@@ -33,7 +33,7 @@ fn main() -> Result<()> {
     ensure!(target.argmax(0)?.item::<i64>()? == label.item::<i64>()?, "the one is at the label");
     ensure!(image.max(..)?.item::<f32>()? <= 1.0 && image.min(..)?.item::<f32>()? >= 0.0, "floats from 0 to 1");
 
-    let batch = DataLoader::new(ds).batch_size(64).iter().next().context("there is a batch")??;
+    let batch = DataLoader::new(ds).batch_size(64).iter().next().context("there is no batch")??;
     println!("a batch: {} and {}", batch.0.shape(), batch.1.shape()); // [64, 1, 28, 28] and [64, 10]
     ensure!(batch.1.dims() == [64, 10], "targets of a batch");
     Ok(())

@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     let loss = (prediction - labels)?.sum(..)?;
     loss.backward()?; // backward pass
     let mut optim = Sgd::new(model.parameters(), 1e-2).momentum(0.9);
-    let bias = model.fc.bias.clone().context("the last layer has a bias")?;
+    let bias = model.fc.bias.clone().context("the last layer has no bias")?;
     let before = bias.to_vec::<f32>()?;
     optim.step()?; // gradient descent
     let moved = before.iter().zip(bias.to_vec::<f32>()?).map(|(before, after)| before - after);
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     let q = ((a.pow(3.0)? * 3.0)? - b.pow(2.0)?)?;
     let external_grad = Tensor::on(&device).new([1.0, 1.0])?;
     q.backward_with(Backward { gradient: Some(external_grad), ..Backward::default() })?;
-    let (a_grad, b_grad) = (a.grad().context("a has a gradient")?, b.grad().context("b has a gradient")?);
+    let (a_grad, b_grad) = (a.grad().context("a has no gradient")?, b.grad().context("b has no gradient")?);
     println!("9a² == a.grad: {}", (a.detach().pow(2.0)? * 9.0)?.eq(&a_grad)?); // tensor([True, True])
     println!("-2b == b.grad: {}", (b.detach() * -2.0)?.eq(&b_grad)?); // tensor([True, True])
     ensure!(a_grad.to_vec::<f32>()? == [36.0, 81.0] && b_grad.to_vec::<f32>()? == [-12.0, -8.0], "9a² and -2b");

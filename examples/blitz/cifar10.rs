@@ -139,7 +139,7 @@ fn count(net: &Net, testloader: &Batches, device: &Device) -> Result<([usize; 10
 
 /// Draws the first test images with their predicted classes.
 fn draw_predictions(net: &Net, set: &photos::Photos, device: &Device, path: &std::path::Path) -> Result<()> {
-    let (images, labels) = loader(&set.test, 16).iter().next().context("there are test images")??;
+    let (images, labels) = loader(&set.test, 16).iter().next().context("there are no test images")??;
     let predicted = no_grad(|| net.forward(&images.to(device)?)?.argmax(1))?.to_vec::<i64>()?;
     let labels = labels.to_vec::<i64>()?;
     let names = |numbers: &[i64]| {

@@ -43,18 +43,18 @@ fn main() -> Result<()> {
 
     // Backprop
     net.zero_grad(); // zeroes the gradient buffers of all parameters
-    let bias = net.conv1.bias.clone().context("conv1 has a bias")?;
+    let bias = net.conv1.bias.clone().context("conv1 has no bias")?;
     println!("conv1.bias.grad before backward\n{:?}", bias.grad()); // None
     ensure!(bias.grad().is_none(), "no gradient before backward");
     loss.backward()?;
-    let grad = bias.grad().context("a gradient after backward")?;
+    let grad = bias.grad().context("backward left no gradient")?;
     println!("conv1.bias.grad after backward\n{grad}"); // six small numbers
 
     // Update the weights by hand: weight = weight - learning_rate * gradient
     let learning_rate = 0.01;
     let before = loss.item::<f32>()?;
     for f in net.parameters() {
-        let grad = f.grad().context("every parameter has a gradient")?;
+        let grad = f.grad().context("a parameter has no gradient")?;
         no_grad(|| f.sub_(&(grad * learning_rate)?))?;
     }
     let by_hand: f32 = criterion.forward(&net.forward(&input)?, &target)?.item()?;

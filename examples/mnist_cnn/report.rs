@@ -34,7 +34,7 @@ pub(crate) struct Report<'a> {
     seconds_to_first_step: Option<f64>,
     peak_memory_bytes: Option<u64>,
     #[serde(skip)]
-    has_head: bool, // whether the head of the table is printed
+    has_header: bool, // whether the header of the table is printed
 }
 
 /// The network's answer to one test image.
@@ -58,7 +58,7 @@ impl<'a> Report<'a> {
             test_accuracy: None,
             seconds_to_first_step: None,
             peak_memory_bytes: None,
-            has_head: false,
+            has_header: false,
         }
     }
 
@@ -67,7 +67,7 @@ impl<'a> Report<'a> {
         self.seconds_to_first_step.get_or_insert_with(|| start.elapsed().as_secs_f64());
     }
 
-    /// Adds the figures of the epochs so far, as JSON.
+    /// Adds the figures of the epochs so far to a checkpoint, as JSON.
     pub(crate) fn save_epochs(&self, checkpoint: Checkpoint) -> Result<Checkpoint> {
         Ok(checkpoint.value("epochs", serde_json::to_string(&self.epochs)?)?)
     }
@@ -88,10 +88,10 @@ impl<'a> Report<'a> {
         pagelock_files::replace(path, json).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Prints a row of the table of epochs, and the table's head before the first row.
+    /// Prints a row of the table of epochs, and the header before the first row.
     pub(crate) fn print_epoch(&mut self, epoch: usize, n_samples: usize) {
-        if !self.has_head {
-            self.has_head = true;
+        if !self.has_header {
+            self.has_header = true;
             println!("\nepoch  train loss  val loss  val accuracy   seconds   images/s");
         }
         let Epoch { train_loss, val_loss, val_accuracy, train_seconds, .. } = &self.epochs[epoch];
@@ -131,7 +131,7 @@ pub(crate) fn collect_guesses(out: &Tensor, yb: &Tensor<Int>, guesses: &mut Vec<
     Ok(())
 }
 
-/// The peak resident memory of the process, if the system tells it.
+/// The peak resident memory of the process, if the system reports it.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

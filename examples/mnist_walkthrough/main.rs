@@ -89,14 +89,14 @@ fn bare_tensors(Data { x_train, y_train, .. }: &Data) -> Result<()> {
             loss.backward()?;
             no_grad(|| {
                 for p in [&weights, &bias] {
-                    p.sub_(&(p.grad().context("backward left a gradient")? * lr)?)?;
+                    p.sub_(&(p.grad().context("backward left no gradient")? * lr)?)?;
                     p.zero_grad();
                 }
                 anyhow::Ok(())
             })?;
         }
     }
-    let (xb, yb) = batches(x_train, y_train)?.pop().context("there is a last batch")?;
+    let (xb, yb) = batches(x_train, y_train)?.pop().context("there is no last batch")?;
     let preds = model(&xb)?;
     print("loss and accuracy after it", &[nll(&preds, &yb)?.item()?, accuracy(&preds, &yb)?], "0.0838, 1.0000");
 
@@ -143,7 +143,7 @@ fn module_and_parameter(Data { x_train, y_train, .. }: &Data) -> Result<()> {
             F::cross_entropy(&model.forward(&xb)?, &yb)?.backward()?;
             no_grad(|| {
                 for p in model.parameters() {
-                    p.sub_(&(p.grad().context("backward left a gradient")? * lr)?)?;
+                    p.sub_(&(p.grad().context("backward left no gradient")? * lr)?)?;
                 }
                 anyhow::Ok(())
             })?;
@@ -166,7 +166,7 @@ fn linear(Data { x_train, y_train, .. }: &Data) -> Result<()> {
             F::cross_entropy(&model.forward(&xb)?, &yb)?.backward()?;
             no_grad(|| {
                 for p in model.parameters() {
-                    p.sub_(&(p.grad().context("backward left a gradient")? * lr)?)?;
+                    p.sub_(&(p.grad().context("backward left no gradient")? * lr)?)?;
                 }
                 anyhow::Ok(())
             })?;
@@ -390,7 +390,7 @@ fn accuracy(out: &Tensor, yb: &Tensor<Int>) -> Result<f32> {
 
 /// The loss on the last batch, which the tutorial prints.
 fn last_loss(model: &impl Forward, x: &Tensor, y: &Tensor<Int>) -> Result<f32> {
-    let (xb, yb) = batches(x, y)?.pop().context("there is a last batch")?;
+    let (xb, yb) = batches(x, y)?.pop().context("there is no last batch")?;
     Ok(no_grad(|| F::cross_entropy(&model.forward(&xb)?, &yb))?.item()?)
 }
 

@@ -122,12 +122,7 @@ fn main() -> Result<()> {
         }
         losses.push(total.item::<f64>()? / train_dl.len()? as f64);
         accuracies.push(100.0 * accuracy(&model, &test_dl, &device)?);
-        println!(
-            "epoch {}/{epochs}: loss {:.3}, {:.1} % of the test pictures",
-            epoch + 1,
-            losses[epoch],
-            accuracies[epoch]
-        );
+        println!("epoch {}/{epochs}: loss {:.3}, test accuracy {:.1} %", epoch + 1, losses[epoch], accuracies[epoch]);
     }
     pictures::lines(&out.join("loss.svg"), "training loss", "epoch", &[("loss", &losses)])?;
     draw(&model, &set, &device, &out.join("predictions.svg"))?;
@@ -168,7 +163,7 @@ fn draw(model: &ResNet, set: &photos::Photos, device: &Device, path: &std::path:
         .batch_size(16)
         .iter()
         .next()
-        .context("there are test pictures")??;
+        .context("there are no test pictures")??;
     let predicted = no_grad(|| model.forward(&images.to(device)?)?.argmax(1))?.to_vec::<i64>()?;
     let caption = |(label, predicted): (i64, i64)| {
         let [label, predicted] = [label, predicted].map(|number| set.classes[number as usize]);

@@ -124,7 +124,7 @@ fn intersection_over_union(model: &UNet, test_dl: &Batches, device: &Device) -> 
 
 /// Draws pictures, their masks and the predicted masks, in three rows.
 fn draw(model: &UNet, test_dl: &Batches, device: &Device, path: &std::path::Path) -> Result<()> {
-    let (images, masks) = test_dl.iter().next().context("there are test pictures")??;
+    let (images, masks) = test_dl.iter().next().context("there are no test pictures")??;
     let (images, masks) = (images.narrow(0, 0, 8)?.scaled(1.0 / 255.0)?, masks.narrow(0, 0, 8)?);
     let found = no_grad(|| model.forward(&images.to(device)?)?.sigmoid()?.to(&Device::Cpu))?;
     let gray = |mask: &Tensor| mask.expand([8, 3, 32, 32])?.contiguous();

@@ -1,6 +1,6 @@
 """How long PyTorch takes for an epoch of `classify_names`: the same names, model, batches and steps.
 
-Usage: python reference.py FOLDER [THREADS] (needs torch; FOLDER has LANGUAGE.txt, as `classify_names` leaves them in runs/classify_names/names).
+Usage: python reference.py runs/classify_names/names [THREADS]. Needs torch, and the names that `classify_names` wrote.
 """
 import glob, os, random, string, sys, time
 import torch, torch.nn.functional as F
@@ -56,4 +56,4 @@ start, cpu_start = time.perf_counter(), time.process_time()
 for _ in range(26):
     loss = epoch(model, opt, train)
 wall, cpu = time.perf_counter() - start, time.process_time() - cpu_start
-print(f"{1e3 * wall / 26:.1f} ms an epoch, {1e3 * cpu / 26:.1f} ms of processor time, loss {loss:.4f}")
+print(f"{1e3 * wall / 26:.1f} ms an epoch, {1e3 * cpu / 26:.1f} ms of CPU time, loss {loss:.4f}")
