@@ -141,7 +141,7 @@ impl Windows<'_> {
         let remaining = self.span(axis).and_then(|span| size.checked_add(2 * padding)?.checked_sub(span));
         let Some(remaining) = remaining.filter(|_| size > 0) else {
             let expected = format!(
-                "padded by {:?} it must be at least as large as the window, {:?} dilated by {:?}",
+                "padded by {:?} it must be at least as large as the window, {:?} dilated by {:?}; use a smaller kernel",
                 self.padding, self.kernel, self.dilation
             );
             return Err(wrong_shape(op, "the input", x.shape(), &expected));

@@ -72,6 +72,10 @@ fn layers_refuse_other_shapes_with_the_numbers_and_the_fix() {
             "conv_transpose1d: the weight is [2, 4, 2], but for an input of 3 channels in 1 groups it must begin with 3, a multiple of groups",
         ),
         (
+            MaxPool2d::new(2).forward(&zeros(&[2, 3, 1, 1])),
+            "max_pool2d: the input is [2, 3, 1, 1], but padded by [0, 0] it must be at least as large as the window, [2, 2] dilated by [1, 1]; use a smaller kernel",
+        ),
+        (
             ReflectionPad1d::new(3).forward(&x),
             "pad: dimension 1 of [2, 3] cannot be padded or cut by 3 and 3; pad or cut less",
         ),

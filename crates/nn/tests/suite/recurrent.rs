@@ -258,6 +258,10 @@ fn operands_that_do_not_fit_a_recurrent_layer_are_named() {
     let (weight_ih, weight_hh, x) = (zeros(&[12, 3]), zeros(&[12, 4]), zeros(&[10, 3]));
     let (bias, state, steps) = (zeros(&[12]), zeros(&[2, 4]), Steps::even(5, 2));
     let wrong = zeros(&[1, 1]);
+    assert_eq!(
+        text(LSTM::new(3, 4).unwrap().forward(&zeros(&[2, 5, 7]))),
+        "LSTM: the input is [2, 5, 7], but its last size must be 3, the layer's input size; reshape it"
+    );
     let gru = RecurrentLayer::new(Recurrence::Gru, &weight_ih, &weight_hh);
     assert!(gru.bias(Some([&bias, &bias])).run(&x, &steps, Some(&state), None).is_ok());
     let says = |result: Result<_>, operand: &str, shape: &str| {

@@ -278,7 +278,8 @@ impl Layers {
         };
         let (unbatched, sizes) = (x.rank() == 2, [by_step.shape()[0], by_step.shape()[1]]);
         if by_step.shape()[2] != self.sizes[0] {
-            return Err(wrong_shape(name, "the input", x.shape(), &format!("its last size must be {}", self.sizes[0])));
+            let expected = format!("its last size must be {}, the layer's input size; reshape it", self.sizes[0]);
+            return Err(wrong_shape(name, "the input", x.shape(), &expected));
         }
         self.check_state(states, (!unbatched).then_some(sizes[1]))?;
         let batched =
