@@ -128,6 +128,10 @@ impl Tensor {
             &[classes] | &[_, classes] => classes,
             _ => return wrong_shape("it must have one or two dimensions; reshape it"),
         };
+        if !replacement && samples > classes {
+            let expected = format!("without replacement, at most {classes} can be drawn from {}", self.shape());
+            return Err(Error::bad_argument(OP, "samples", samples, expected));
+        }
         no_grad(|| {
             let weights = self.detach().to_dtype(DType::F64)?;
             let sums = weights.cumsum(-1)?;
