@@ -130,7 +130,8 @@ impl Tensor {
     }
 
     /// Computes the gradient of this one number with respect to every leaf that it depends on, and adds it to the
-    /// leaf's [`Tensor::grad`].
+    /// leaf's [`Tensor::grad`]. If several threads add to the gradient of one leaf, they do it in the order in which
+    /// they get there, so the bits of the sum may differ from run to run.
     ///
     /// # Errors
     /// [`Error::Argument`] if the tensor is not one number; [`Error::NoGraph`] if it does not require grad;
