@@ -73,7 +73,7 @@ pub use conv2d::{Conv2dOptions, ConvTranspose2dOptions};
 pub use count_correct::add_correct_;
 pub(crate) use join::{cat, stack};
 pub use loss::Reduction;
-pub(crate) use matmul::{Packed, gemm, is_large_product, product_on_cuda};
+pub(crate) use matmul::{Packed, chained, gemm, is_large_product, product_on_cuda};
 pub(crate) use pair_sums::{MAX_PAIRS, Pairs, pair_sums};
 pub use pool2d::Pool2dOptions;
 pub use rearrange::PadMode;

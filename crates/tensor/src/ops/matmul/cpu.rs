@@ -29,6 +29,7 @@ use std::ops::Range;
 use pagelock_memory::Result;
 
 use self::few_rows::Side;
+pub(crate) use self::narrow::chained;
 pub(crate) use self::packed::Packed;
 
 #[cfg(target_arch = "x86_64")]

@@ -8,7 +8,7 @@ mod cuda;
 mod library;
 mod linear;
 
-pub(crate) use self::cpu::{Packed, gemm};
+pub(crate) use self::cpu::{Packed, chained, gemm};
 pub(crate) use self::cuda::run as product_on_cuda;
 pub(crate) use self::library::is_large as is_large_product;
 use crate::autocast::{no_autocast, prepared_raw};

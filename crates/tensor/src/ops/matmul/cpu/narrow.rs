@@ -86,6 +86,13 @@ pub(super) fn product<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>,
     (is_small && b.strides[0] == 1 && m > NARROW).then(|| with_right_transposed(sizes, a, b, c))
 }
 
+/// The product `[rows, k] · [k, n]` of contiguous matrices by `TimesRows`, whatever their sizes: each sum is one chain of
+/// fused multiply-adds, so its bits do not depend on how many rows and columns are computed together.
+pub(crate) fn chained<R: Real>([k, n]: [usize; 2], a: &[R], b: &[R], c: &mut [R]) {
+    let (a, b) = (Matrix { numbers: a, strides: [k, 1] }, Matrix { numbers: b, strides: [n, 1] });
+    lanes::dispatch(TimesRows { sizes: Sizes { m: c.len() / n, k, n }, a, b, c });
+}
+
 /// With the right side transposed first, so that it is contiguous along `n`.
 fn with_right_transposed<R: Real>(sizes: Sizes, a: Matrix<'_, R>, b: Matrix<'_, R>, c: &mut [R]) -> Result<()> {
     let Sizes { k, n, .. } = sizes;

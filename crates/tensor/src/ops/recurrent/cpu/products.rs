@@ -11,7 +11,7 @@ use crate::element::Real;
 use crate::error::Result as TensorResult;
 use crate::inlined::{Slice, zip};
 use crate::lanes::StridedRows;
-use crate::ops::{Packed, gemm};
+use crate::ops::{Packed, chained, gemm};
 use crate::parallel::{num_threads, try_for_each_chunk_mut};
 use crate::scratch;
 use crate::tensor::Tensor;
@@ -28,8 +28,9 @@ const MAX_PIECES: usize = 256;
 const ROWS: usize = 4 * MIN_ROWS;
 
 /// How a product `[rows, inner] · [inner, hidden · gates]` is cut: each part has the columns of `units` numbers of a
-/// state, gate by gate. Sums do not depend on the cut, so the cut may depend on the number of threads.
-#[derive(Clone, Copy)]
+/// state, gate by gate. Sums do not depend on the cut ([`product`](Self::product)), so the cut may depend on the number
+/// of threads.
+#[derive(Clone, Copy, Debug)]
 pub(in crate::ops::recurrent) struct Parts {
     inner: usize,
     gates: usize,
@@ -187,6 +188,10 @@ impl Parts {
         match weight {
             Weight::Numbers(weight) => {
                 let weight = &weight[part * inner * columns..][..inner * columns];
+                if size_of::<f32>() * weight.len() <= MAX_BYTES_OF_ALL {
+                    chained([inner, columns], left.plain(), weight, sums); // `gemm` may cut the sums of a few rows
+                    return Ok(());
+                }
                 let rows = left.len() / inner;
                 gemm(rows, inner, columns, left, [inner, 1], weight.into(), [columns, 1], sums.into())
             }
@@ -245,22 +250,25 @@ mod tests {
     use crate::kind::Float;
     use crate::lanes::testing::{levels, with_level};
 
-    const HIDDEN: usize = 96;
     const GATES: usize = 4;
     const ROWS: usize = 20;
 
     /// The products of all rows, `[rows, gates, hidden]`: `group` rows at a time, by a weight in `count` parts.
-    fn products<T: Stores + Element<Kind = Float>>(group: usize, count: usize) -> Vec<T::C>
+    fn products<T: Stores + Element<Kind = Float>>(parts: Parts, group: usize, count: usize) -> Vec<T::C>
     where
         T::C: Real + Element<Kind = Float>,
     {
-        let parts = Parts { count, units: HIDDEN / count, ..Parts::forward(1, HIDDEN, GATES, T::DTYPE == DType::BF16) };
+        let (hidden, gates, inner) = (parts.units * parts.count, parts.gates, parts.inner);
+        let parts = Parts { count, units: hidden / count, ..parts };
         let number = |i: usize| ((i * 7919) % 1000) as f64 / 1000.0 - 0.5;
-        let weight: Vec<T> = (0..GATES * HIDDEN * HIDDEN).map(|i| T::from_f64(number(i))).collect();
-        let weight = parts.of_state(&Tensor::from_slice(&weight, [GATES * HIDDEN, HIDDEN]).unwrap()).unwrap();
-        let left: Vec<T::C> = (0..ROWS * HIDDEN).map(|i| T::C::from_f64(number(i + 5))).collect();
+        let weight: Vec<T> = (0..inner * gates * hidden).map(|i| T::from_f64(number(i))).collect();
+        let weight = match parts.is_of_state {
+            true => parts.of_state(&Tensor::from_slice(&weight, [gates * hidden, inner]).unwrap()).unwrap(),
+            false => parts.of_gates(&Tensor::from_slice(&weight, [inner, hidden]).unwrap()).unwrap(),
+        };
+        let left: Vec<T::C> = (0..ROWS * inner).map(|i| T::C::from_f64(number(i + 5))).collect();
         let mut found = Vec::new();
-        let width = GATES * HIDDEN;
+        let width = gates * hidden;
         let buffer = &mut vec![T::C::ZERO; ROWS * width];
         let (halves, numbers): (Vec<T>, Vec<T::C>) = match parts.is_bf16 {
             true => (weight.to_vec().unwrap(), Vec::new()),
@@ -269,11 +277,11 @@ mod tests {
         let weight = if parts.is_bf16 { T::stored(&halves) } else { numbers[..].into() };
         parts
             .with_weight(weight, |weight| {
-                for left in left.chunks(group * HIDDEN) {
-                    let products = parts.products(left, weight, &mut buffer[..left.len() * GATES])?;
-                    for row in 0..left.len() / HIDDEN {
+                for left in left.chunks(group * inner) {
+                    let products = parts.products(left, weight, &mut buffer[..left.len() / inner * width])?;
+                    for row in 0..left.len() / inner {
                         let of_gate = |gate: usize| (0..count).map(move |part| (gate, part));
-                        for (gate, part) in (0..GATES).flat_map(of_gate) {
+                        for (gate, part) in (0..gates).flat_map(of_gate) {
                             found.extend(&products.of(row, part)[gate * parts.units..][..parts.units]);
                         }
                     }
@@ -288,13 +296,19 @@ mod tests {
     where
         T::C: Real + Element<Kind = Float>,
     {
-        for level in levels() {
+        let is_bf16 = T::DTYPE == DType::BF16;
+        let cuts =
+            [Parts::forward, Parts::backward].map(|cut| [96, 160, 256].map(|hidden| cut(1, hidden, GATES, is_bf16)));
+        for (level, parts) in
+            levels().into_iter().flat_map(|level| cuts.as_flattened().iter().map(move |&parts| (level, parts)))
+        {
             with_level(level, || {
-                let whole = products::<T>(ROWS, 1);
-                for (group, count) in [(ROWS, 2), (8, 1), (8, 6), (7, 3), (1, 6)] {
+                let whole = products::<T>(parts, ROWS, 1);
+                let most = parts.units * parts.count / WIDTH;
+                for (group, count) in [(ROWS, 2), (8, 1), (8, most), (7, 2), (3, 1), (2, 1), (1, 1), (1, most)] {
                     assert!(
-                        products::<T>(group, count) == whole,
-                        "{group} rows, {count} parts, {level:?}, {}",
+                        products::<T>(parts, group, count) == whole,
+                        "{group} rows, {count} parts, {parts:?}, {level:?}, {}",
                         T::DTYPE
                     );
                 }
