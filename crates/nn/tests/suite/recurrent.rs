@@ -6,7 +6,7 @@ use crate::layers::{Case, Cases, Inputs, all_agree_on, all_agree_on_a_gpu, all_a
 use crate::{lock_threads, pytorch};
 use pagelock_nn::rnn::{self, PackedSequence};
 use pagelock_nn::*;
-use pagelock_tensor::{DType, Device, Recurrence, RecurrentLayer, Result, Steps, Tensor};
+use pagelock_tensor::{DType, Device, Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor};
 
 /// What a layer returns, as one vector.
 fn flat(parts: &[&Tensor]) -> Result<Tensor> {
@@ -213,9 +213,9 @@ fn half_precision_and_any_number_of_threads_work() {
     let _threads = lock_threads();
     let run = |dtype, threads| {
         pagelock_tensor::set_num_threads(threads);
-        let mut layer = LSTM::new_with(8, 40, RNNOptions::new(), &pagelock_tensor::Generator::new(1)).unwrap();
+        let mut layer = LSTM::new_with(8, 40, RNNOptions::new(), &Generator::new(1)).unwrap();
         layer.to_dtype_(dtype).unwrap();
-        let generator = pagelock_tensor::Generator::new(2);
+        let generator = Generator::new(2);
         let x = Tensor::of(DType::F32).randn_with([6, 50, 8], &generator).unwrap().to_dtype(dtype).unwrap();
         let (y, _) = layer.forward(&x).unwrap();
         y.sum(..).unwrap().backward().unwrap();
@@ -227,6 +227,38 @@ fn half_precision_and_any_number_of_threads_work() {
     assert_eq!(one.0.to_vec::<f32>().unwrap(), two.0.to_vec::<f32>().unwrap());
     assert_eq!(one.1.to_vec::<f32>().unwrap(), two.1.to_vec::<f32>().unwrap());
     assert!(one.0.allclose(&half.0, 0.05, 0.02).unwrap());
+}
+
+/// Makes a function of the number of threads: the gradients of all weights, for sequences of these lengths, up to 4.
+macro_rules! gradients {
+    ($layer:ident, $hidden:literal, $lengths:expr) => {
+        |threads| {
+            pagelock_tensor::set_num_threads(threads);
+            let layer = $layer::new_with(8, $hidden, RNNOptions::new(), &Generator::new(1)).unwrap();
+            let lengths: Vec<usize> = $lengths.collect();
+            let x = Tensor::of(DType::F32).randn_with([4, lengths.len(), 8], &Generator::new(2)).unwrap();
+            let packed = rnn::pack_padded_sequence(&x, &lengths, false, true).unwrap();
+            let (y, _) = layer.forward_packed(&packed, None).unwrap();
+            y.data().sum(..).unwrap().backward().unwrap();
+            layer.parameters().iter().map(|weight| weight.grad().unwrap().to_vec::<f32>().unwrap()).collect::<Vec<_>>()
+        }
+    };
+}
+
+#[test]
+fn gradients_of_tasks_with_few_sequences_do_not_depend_on_the_number_of_threads() {
+    let _threads = lock_threads();
+    let check = |what: &str, gradients: &dyn Fn(usize) -> Vec<Vec<f32>>| {
+        let once = gradients(1);
+        for threads in [2, 4, 8] {
+            assert!(gradients(threads) == once, "{what}, {threads} threads");
+        }
+    };
+    // A step is cut into tasks of 8 sequences; of these numbers, the last task has 2 or 3.
+    check("LSTM, 10", &gradients!(LSTM, 256, [4; 10].into_iter()));
+    check("LSTM, 50", &gradients!(LSTM, 256, [4; 50].into_iter()));
+    check("GRU, 11", &gradients!(GRU, 288, [4; 11].into_iter()));
+    check("packed", &gradients!(LSTM, 144, (0..40).map(|i| 4 - i / 13)));
 }
 
 fn text<T>(result: Result<T>) -> String {
