@@ -1,8 +1,8 @@
 //! [`LoaderState`]: the position of a loader, small enough to go into every checkpoint.
 //!
 //! ```text
-//! epoch 3, batch 17, 50000 samples in batches of 64; order: …; data: …; check …                    DataLoader
-//! epoch 3, round 17, turn 2 of 8 shards in full batches of 64; shards: …; data: …; check …         StreamLoader
+//! epoch 3 of seed 5, batch 17, 50000 samples in batches of 64; order: …; data: …; check …                 DataLoader
+//! epoch 3 of seed 5, round 17, turn 2 of 8 shards in full batches of 64; shards: …; data: …; check …      StreamLoader
 //! ```
 
 use std::fmt;
@@ -11,11 +11,11 @@ use std::str::FromStr;
 use crate::identity::Hash;
 use crate::{Error, Result};
 
-/// The position of a loader in its epoch. Batches are a function of epoch and position, so nothing else has to be
+/// The position of a loader in its epoch. Batches are a function of epoch, seed and position, so nothing else has to be
 /// saved. The other fields identify the loader: one with another dataset, order or batch size refuses the state.
 ///
 /// A [`DataLoader`](crate::DataLoader) counts batches, and resumes at once. A [`StreamLoader`](crate::StreamLoader)
-/// counts the turns of its shards.
+/// counts the turns of its shards. It does not save which shards ended early, since they panicked or could not be opened.
 ///
 /// It prints as one line that parses again, with a checksum: a line that was damaged does not parse.
 ///
@@ -32,7 +32,7 @@ use crate::{Error, Result};
 /// loader.set_epoch(0);
 /// loader.iter().take(3).for_each(drop);
 /// let saved = loader.state().to_string();
-/// assert!(saved.starts_with("epoch 0, batch 3, 10 samples in batches of 2; order: random, seed 7, "));
+/// assert!(saved.starts_with("epoch 0 of seed 0, batch 3, 10 samples in batches of 2; order: random, seed 7, "));
 ///
 /// let resumed = DataLoader::new(dataset.clone()).batch_size(2).shuffle(7);
 /// resumed.resume(saved.parse()?)?;
@@ -52,6 +52,10 @@ pub struct LoaderState {
     pub batch: u64,
     /// In a stream, the shard whose turn is next, counted among those that the loader reads.
     pub turn: Option<usize>,
+    /// The seed of what the dataset draws from the
+    /// [`default_generator`](pagelock_tensor::default_generator): the generator's own when the epoch began. `None`
+    /// before it began, and in states of older versions; then the epoch takes the generator's seed when it goes on.
+    pub seed: Option<u64>,
     /// How many samples the dataset has. In a stream, how many shards the loader reads.
     pub len: usize,
     /// How many samples make a batch.
@@ -118,7 +122,9 @@ impl fmt::Display for LoaderState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let joint = if self.turn.is_some() { " of " } else { ", " };
         let (order_name, order, dataset) = (self.order_name(), &self.order, &self.dataset);
-        let line = format!("{}{joint}{}; {order_name}: {order}; data: {dataset}", self.position(), self.sizes());
+        let seed = self.seed.map_or_else(String::new, |seed| format!(" of seed {seed}"));
+        let position = self.position().replacen(',', &format!("{seed},"), 1);
+        let line = format!("{position}{joint}{}; {order_name}: {order}; data: {dataset}", self.sizes());
         write!(f, "{line}; check {}", Hash::of(line.as_bytes()))
     }
 }
@@ -148,6 +154,8 @@ fn parse(text: &str) -> Option<LoaderState> {
 /// The first part of a line, without order and dataset.
 fn parse_sizes(text: &str) -> Option<LoaderState> {
     let (epoch, rest) = text.strip_prefix("epoch ")?.split_once(", ")?;
+    let (epoch, seed) = epoch.split_once(" of seed ").map_or((epoch, None), |(epoch, seed)| (epoch, Some(seed)));
+    let seed = seed.map(str::parse).transpose().ok()?;
     let (batch, turn, rest) = match rest.strip_prefix("batch ") {
         Some(rest) => {
             let (batch, rest) = rest.split_once(", ")?;
@@ -164,7 +172,7 @@ fn parse_sizes(text: &str) -> Option<LoaderState> {
     let batch_size = full.unwrap_or(batches).strip_prefix("batches of ")?.parse().ok()?;
     let (epoch, batch, len) = (epoch.parse().ok()?, batch.parse().ok()?, len.parse().ok()?);
     let (order, dataset) = (String::new(), String::new());
-    Some(LoaderState { epoch, batch, turn, len, batch_size, drop_last: full.is_some(), order, dataset })
+    Some(LoaderState { epoch, batch, turn, seed, len, batch_size, drop_last: full.is_some(), order, dataset })
 }
 
 /// The error for a text that is not a state. A line of an older version ended after the sizes.

@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pagelock_data::{
-    BucketSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, DistributedSampler, Error, FixedSampler,
+    Batches, BucketSampler, ChainDataset, ConcatDataset, DataLoader, Dataset, DistributedSampler, Error, FixedSampler,
     IterableDataset, LoaderState, Place, RandomSampler, Result, Sampler, Samples, SequentialSampler, StackDataset,
     StreamLoader, Subset, SubsetRandomSampler, TensorDataset, WeightedSampler,
 };
-use pagelock_tensor::{DType, Device, Int, Tensor};
+use pagelock_tensor::{DType, Device, Int, Tensor, default_generator, manual_seed};
 
 /// The `n` numbers from `first` on.
 fn numbers(first: f32, n: usize) -> TensorDataset<Tensor> {
@@ -265,6 +265,50 @@ fn a_state_of_an_older_version_is_told_apart() {
     assert_names(&error.to_string(), &["epoch 4, round 1", "older version", "set_epoch(4)"]);
 }
 
+/// Draws from the default generator.
+struct Noise;
+
+impl Dataset for Noise {
+    type Sample = f64;
+
+    fn len(&self) -> usize {
+        12
+    }
+
+    fn get(&self, _: usize) -> Result<f64> {
+        Ok(default_generator().next_f64())
+    }
+}
+
+#[test]
+fn an_epoch_that_goes_on_elsewhere_keeps_the_seed_with_which_it_began() {
+    let values = |batches: Batches<'_, Tensor>| -> Vec<f64> {
+        batches.flat_map(|batch| batch.unwrap().to_vec::<f64>().unwrap()).collect()
+    };
+    for n_workers in [0, 2] {
+        let loader = || DataLoader::new(Noise).batch_size(2).num_workers(n_workers);
+        let (first, second) = (loader(), loader());
+        manual_seed(1);
+        let mut epoch = first.iter();
+        epoch.by_ref().take(2).for_each(drop);
+        manual_seed(7); // as an evaluation does
+        second.resume(first.state().to_string().parse().unwrap()).unwrap();
+        assert_eq!(second.state(), first.state());
+
+        assert_eq!(values(second.iter()), values(epoch));
+        assert_eq!(values(second.iter()), values(first.iter()), "the next epoch begins with the new seed");
+    }
+}
+
+#[test]
+fn a_state_without_a_seed_is_resumed_with_the_present_one() {
+    let older = "epoch 0, batch 2, 20 samples in batches of 4; order: random, seed 7, e2dcda9070da5625; data: TensorDataset \
+                 f9edb26a7bd3d5c1; check 78d6e555717ad86f";
+    let state: LoaderState = older.parse().unwrap();
+    loader().resume(state.clone()).unwrap();
+    assert_eq!((state.seed, state.to_string().as_str()), (None, older));
+}
+
 /// Shards of these lengths, from files of that name.
 #[derive(Clone)]
 struct Lines(&'static str, Vec<usize>);
@@ -399,4 +443,38 @@ fn a_dataset_of_datasets_and_an_order_by_length_have_names_of_their_own() {
     assert_names(&refusal(&bucketed(7), &bucketed(8)), &["batches of 4, seed 7", "batches of 4, seed 8"]);
     let some = |seed| loader().sampler(SubsetRandomSampler::new(0..12, seed));
     assert_names(&refusal(&some(7), &some(8)), &["random among 12 indices, seed 7", "seed 8"]);
+}
+
+/// Two shards, of which the second panics once.
+struct BreaksOnce(Arc<AtomicUsize>);
+
+impl IterableDataset for BreaksOnce {
+    type Sample = i64;
+
+    fn n_shards(&self) -> usize {
+        2
+    }
+
+    fn shard(&self, shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+        let n_panics = self.0.clone();
+        Ok(Box::new((0..4).map(move |i| {
+            assert!(shard != 1 || i != 1 || n_panics.fetch_add(1, Ordering::SeqCst) > 0, "a hiccup");
+            Ok(10 * shard as i64 + i)
+        })))
+    }
+}
+
+#[test]
+fn a_shard_that_panicked_is_over_until_the_loader_is_resumed() {
+    let values = |batches: Batches<'_, Tensor<Int>>| -> Vec<Option<i64>> {
+        batches.map(|batch| Some(batch.ok()?.item::<i64>().unwrap())).collect()
+    };
+    let first = StreamLoader::new(BreaksOnce(Arc::default()));
+    let mut epoch = first.iter();
+    assert_eq!(epoch.by_ref().take(4).filter(|batch| batch.is_err()).count(), 1);
+    let resumed = StreamLoader::new(BreaksOnce(Arc::new(AtomicUsize::new(1))));
+    resumed.resume(first.state()).unwrap();
+
+    assert_eq!(values(epoch), [Some(2), Some(3)]);
+    assert_eq!(values(resumed.iter()), [Some(2), Some(12), Some(3), Some(13)]);
 }

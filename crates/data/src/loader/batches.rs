@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::mem;
 use std::time::{Duration, Instant};
 
+use pagelock_tensor::default_generator;
 use pagelock_tensor::profiler::{self, Category};
 
 use super::core::Core;
@@ -70,7 +71,8 @@ enum Threads {
 impl<'a> AnyBatches<'a> {
     pub(super) fn start(core: &'a Core) -> Opaque<'a, Self> {
         let mut progress = core.progress();
-        let start = progress.start;
+        let seed = progress.start.seed.or_else(|| Some(default_generator().seed()));
+        let start = Position { seed, ..progress.start };
         (progress.start, progress.next) = (start.start_of_next_epoch(), start);
         drop(progress);
         let number = if core.recipe.order.share().is_some() { 0 } else { start.round as usize };

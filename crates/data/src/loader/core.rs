@@ -119,7 +119,7 @@ impl Core {
 
     pub(super) fn state(&self) -> LoaderState {
         let (Order { batch_size, drop_last, kind }, n) = (&self.recipe.order, self.recipe.source.len());
-        let Position { epoch, round: batch, turn } = self.progress().next;
+        let Position { epoch, round: batch, turn, seed } = self.progress().next;
         let names = || {
             let order = match kind {
                 OrderKind::Sampler(sampler) => self.recipe.order.batches(sampler).order(n),
@@ -130,12 +130,13 @@ impl Core {
         };
         let (order, dataset) = self.identity.get_or_init(names).clone();
         let (turn, len) = self.recipe.order.share().map_or((None, n), |share| (Some(turn), share.n_read(n)));
-        LoaderState { epoch, batch, turn, len, batch_size: *batch_size, drop_last: *drop_last, order, dataset }
+        LoaderState { epoch, batch, turn, seed, len, batch_size: *batch_size, drop_last: *drop_last, order, dataset }
     }
 
     pub(super) fn resume(&self, state: LoaderState) -> Result<()> {
         state.check_is_of(&self.state())?;
-        let position = Position { epoch: state.epoch, round: state.batch, turn: state.turn.unwrap_or(0) };
+        let turn = state.turn.unwrap_or(0);
+        let position = Position { epoch: state.epoch, round: state.batch, turn, seed: state.seed };
         if self.recipe.order.share().is_none() {
             let n_batches = self.n_batches()?;
             if state.batch >= n_batches as u64 {
@@ -157,7 +158,7 @@ impl Core {
         };
         let (shard, sample) = (share.shard_at(before.turn), self.recipe.order.first_sample(before));
         let Some(n_samples) = self.recipe.source.len_without(shard, position.epoch, sample) else { return Ok(()) };
-        let Position { epoch, round, turn } = position;
+        let Position { epoch, round, turn, .. } = position;
         Err(Error::State(format!(
             "cannot resume from epoch {epoch}, round {round}, turn {turn}: that is past the end of shard {shard}, \
              which has {n_samples} samples and none at {sample}; resume with the dataset that the state was saved \

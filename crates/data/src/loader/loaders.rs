@@ -176,7 +176,8 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// workers.
     ///
     /// A dataset with indices resumes at once. A stream reads the earlier samples again, unless its
-    /// [`shard_from`](crate::IterableDataset::shard_from) can seek.
+    /// [`shard_from`](crate::IterableDataset::shard_from) can seek. It also opens shards again that had ended early, since they
+    /// panicked or could not be opened: they may give the rest of their batches, or the error once more.
     ///
     /// # Errors
     /// [`Error::State`](crate::Error::State) if the state is of another dataset, order or batch size, or past the end of the

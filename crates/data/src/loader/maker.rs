@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::Holder;
-use pagelock_tensor::{Generator, default_generator, with_seed};
+use pagelock_tensor::{Generator, with_seed};
 
 use super::order::{Order, OrderKind, Position};
 use super::pinned::PinnedAllocator;
@@ -34,25 +34,20 @@ pub(super) struct Recipe {
     pub(super) holder: Holder,
 }
 
-/// The readers of an epoch's shards, by turn, and the epoch's seed. Each reader is locked by the one thread that makes the
-/// shard's batches. A dataset with indices has none.
-#[derive(Default)]
-pub(super) struct Readers {
-    by_turn: Vec<Mutex<ShardReader>>,
-    seed: u64,
-}
+/// The readers of an epoch's shards, by turn. Each is locked by the one thread that makes the shard's batches. A dataset
+/// with indices has none.
+pub(super) type Readers = Vec<Mutex<ShardReader>>;
 
 impl Recipe {
     pub(super) fn readers(&self, start: Position, n_turns: usize) -> Readers {
-        let seed = default_generator().seed();
-        let Some(share) = self.order.share() else { return Readers { seed, ..Readers::default() } };
+        let Some(share) = self.order.share() else { return Vec::new() };
         let reader = |turn| {
             // Shards before `start.turn` had their turn in this round: their next batch is that of the next round.
             let round = start.round.saturating_add(u64::from(turn < start.turn));
             let next = self.order.first_sample(Position { round, ..start });
             Mutex::new(ShardReader { shard: share.shard_at(turn), next, state: ReaderState::Closed })
         };
-        Readers { by_turn: (0..n_turns).map(reader).collect(), seed }
+        (0..n_turns).map(reader).collect()
     }
 
     /// Makes the batch at `position` in `to`; false if its shard has no more. A `refusal` becomes the error of the
@@ -65,7 +60,7 @@ impl Recipe {
         maker: &mut Maker,
         to: &mut AnyBatch,
     ) -> Result<bool> {
-        let mut reader = readers.by_turn.get(position.turn).map(lock);
+        let mut reader = readers.get(position.turn).map(lock);
         let (epoch, order, shard) = (position.epoch, &self.order, reader.as_deref_mut());
         let request = Request { epoch, order, indices: Vec::new(), shard, refusal };
         maker.run(request, |maker, request| {
@@ -80,7 +75,7 @@ impl Recipe {
             maker.position = position;
             maker.is_pinning = self.n_pinned_steps > 0;
             // What is drawn from the default generator does not depend on which worker makes which batch when.
-            with_seed(maker.generator(readers.seed).next_u64(), || {
+            with_seed(maker.generator(position.seed.unwrap_or_default()).next_u64(), || {
                 if !self.source.make(request, maker, to)? {
                     return Ok(false);
                 }
@@ -367,7 +362,7 @@ impl Maker {
     /// Random numbers for the batch that is being made: a function of the seed, the epoch and the batch's position in
     /// it.
     pub(super) fn generator(&self, seed: u64) -> Generator {
-        let Position { epoch, round, turn } = self.position;
+        let Position { epoch, round, turn, .. } = self.position;
         let of_epoch = Generator::new(seed).stream(epoch).next_u64();
         Generator::new(Generator::new(of_epoch).stream(turn as u64).next_u64()).stream(round)
     }

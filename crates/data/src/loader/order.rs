@@ -99,11 +99,13 @@ pub(super) struct Position {
     pub(super) round: u64,
     /// Which shard's turn it is; 0 for a dataset with indices.
     pub(super) turn: usize,
+    /// What the default generator's seed was when the epoch began; `None` before.
+    pub(super) seed: Option<u64>,
 }
 
 impl Position {
     pub(super) fn start_of(epoch: u64) -> Self {
-        Self { epoch, round: 0, turn: 0 }
+        Self { epoch, ..Self::default() }
     }
 
     pub(super) fn start_of_next_epoch(self) -> Self {
