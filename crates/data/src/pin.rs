@@ -54,7 +54,7 @@ pub trait PinMemory: Sized {
     /// Those of [`Slots::take`].
     fn move_into(self, slots: &Slots<'_>) -> Result<Self>;
 
-    /// Whether every tensor is in page-locked memory.
+    /// Whether every tensor is in page-locked memory, and without gaps: no other elements lie between its own.
     fn is_pinned(&self) -> bool;
 }
 
@@ -82,13 +82,50 @@ impl<'a> Slots<'a> {
     }
 }
 
+/// Where the tensors are already, but without gaps: when page-locked memory has run out.
+pub(crate) struct WithoutGaps;
+
+impl Destination for WithoutGaps {
+    fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
+        if has_gaps(tensor.dims(), tensor.strides()) { without_gaps(&tensor) } else { Ok(tensor) }
+    }
+}
+
+/// Whether a tensor's memory has other elements between its first and its last, or shows elements twice.
+fn has_gaps(dims: &[usize], strides: &[usize]) -> bool {
+    let len: usize = dims.iter().product();
+    len > 0 && dims.iter().zip(strides).map(|(size, stride)| (size - 1) * stride).sum::<usize>() + 1 != len
+}
+
+/// A copy without gaps and without a gradient. Its dimensions have the same order in memory, so strides are kept if there
+/// were no gaps.
+pub(crate) fn without_gaps(tensor: &AnyTensor) -> Result<AnyTensor> {
+    Ok(match tensor.dtype() {
+        dtype if dtype.is_float() => in_order(tensor.float()?.detach())?.into(),
+        dtype if dtype.is_int() => in_order(tensor.int()?)?.into(),
+        _ => in_order(tensor.bool()?)?.into(),
+    })
+}
+
+fn in_order<K: Kind>(mut tensor: Tensor<K>) -> Result<Tensor<K>> {
+    let mut swaps = Vec::new();
+    for at in 0..tensor.rank() {
+        let widest = (at..tensor.rank()).rev().max_by_key(|&dim| tensor.strides()[dim]).unwrap_or(at);
+        if widest != at {
+            tensor = tensor.transpose(at as isize, widest as isize)?;
+            swaps.push([at as isize, widest as isize]);
+        }
+    }
+    swaps.iter().rev().try_fold(tensor.deep_clone()?, |copy, &[a, b]| Ok(copy.transpose(a, b)?))
+}
+
 impl<K: Kind> PinMemory for Tensor<K> {
     fn move_into(self, slots: &Slots<'_>) -> Result<Self> {
         slots.take(self)
     }
 
     fn is_pinned(&self) -> bool {
-        Tensor::is_pinned(self)
+        Tensor::is_pinned(self) && !has_gaps(self.dims(), self.strides())
     }
 }
 
@@ -98,7 +135,7 @@ impl PinMemory for AnyTensor {
     }
 
     fn is_pinned(&self) -> bool {
-        AnyTensor::is_pinned(self)
+        AnyTensor::is_pinned(self) && !has_gaps(self.dims(), self.strides())
     }
 }
 
@@ -108,7 +145,7 @@ impl PinMemory for TensorMap {
     }
 
     fn is_pinned(&self) -> bool {
-        TensorMap::is_pinned(self)
+        self.iter().all(|(_, tensor)| PinMemory::is_pinned(tensor))
     }
 }
 

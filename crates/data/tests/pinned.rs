@@ -172,6 +172,24 @@ fn a_full_budget_makes_ordinary_batches_that_are_counted() {
 }
 
 #[test]
+fn the_strides_of_a_batch_do_not_depend_on_whether_page_locked_memory_ran_out() {
+    let table = Tensor::arange(0.0, 12.0, 1.0).unwrap().reshape([3, 4]).unwrap();
+    let collate = move |samples| {
+        let made: Tensor = Stack::stack(samples)?;
+        let views =
+            |x: &Tensor| -> Result<_> { Ok([x.t()?, x.narrow(1, 1, 2)?, x.select(0, 0)?.expand([2, x.dims()[1]])?]) };
+        Ok((views(&made.narrow(0, 0, 3)?.narrow(1, 0, 4)?)?, views(&made.t()?)?, views(&table)?))
+    };
+    let budget = Budget::new("train", ByteSize::kib(128)); // two batches
+    let loader = DataLoader::with_collate(kibibytes(128), collate).batch_size(16).pin_memory(true).pin_budget(budget);
+    let batches: Vec<_> = loader.iter().map(|batch| batch.unwrap()).collect();
+    assert!((1..8).contains(&loader.report().pageable));
+    let strides: Vec<_> =
+        batches.iter().map(|(a, b, c)| [a, b, c].map(|views| views.each_ref().map(|x| x.strides().to_vec()))).collect();
+    assert!(strides.iter().all(|of_batch| *of_batch == strides[0]), "{strides:?}");
+}
+
+#[test]
 fn a_batch_that_can_never_fit_is_an_error_at_once_also_for_who_waits() {
     let loader = DataLoader::new(kibibytes(32)).batch_size(16).num_workers(2).timeout(Duration::from_secs(3_600));
     let loader = loader.pin_memory(true).pin_budget(Budget::new("train", ByteSize::kib(12)));

@@ -19,7 +19,7 @@ use super::settings::Settings;
 use super::source::{AnyBatch, BatchSource, Step};
 use crate::dataset::check_index;
 use crate::panics::{drop_quietly, lock};
-use crate::pin::Slots;
+use crate::pin::{Slots, WithoutGaps};
 use crate::{Error, Result};
 
 /// How batches are made: all settings of a loader.
@@ -346,12 +346,12 @@ impl Maker {
         }
     }
 
-    /// Copies the tensors of a batch that are elsewhere into page-locked memory, unless that has run out during this
-    /// batch.
+    /// Copies the tensors of a batch that are elsewhere into page-locked memory. If that has run out during this batch,
+    /// the tensors get the strides that they would have there.
     pub(super) fn pin(&mut self, copy: &mut dyn FnMut(&Slots<'_>) -> Result<()>) -> Result<()> {
         match self.pinned.clone().filter(|_| self.report.pageable == 0) {
             Some(pinned) => self.time(|report| &mut report.pin, || copy(&Slots::new(&pinned))),
-            None => Ok(()),
+            None => copy(&Slots::new(&WithoutGaps)),
         }
     }
 

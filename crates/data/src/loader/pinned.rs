@@ -12,12 +12,11 @@ use pagelock_memory::{
     ALIGN, Budget, Counted, Error as Refusal, HostAllocator, HostBuffer, HostScope, Limited, PageLocked, Pooled,
     default_host, host_budget,
 };
-use pagelock_tensor::{AnyTensor, Element, Error as TensorError, Tensor, page_locked, page_locked_source};
+use pagelock_tensor::{AnyTensor, Error as TensorError, page_locked, page_locked_source};
 
 use crate::Result;
-use crate::elements::with_element;
 use crate::panics::lock;
-use crate::pin::Destination;
+use crate::pin::{Destination, PinMemory, without_gaps};
 
 /// What a loader does when its budget of page-locked memory is full; see
 /// [`DataLoader::when_full`](crate::DataLoader::when_full).
@@ -147,20 +146,14 @@ impl PinnedAllocator {
         result
     }
 
-    /// A copy in page-locked memory, contiguous and without a gradient.
+    /// A copy in page-locked memory, without a gradient.
     fn copy(self: &Arc<Self>, tensor: &AnyTensor) -> Result<AnyTensor> {
         if !tensor.device().is_cpu() {
             let (shape, device) = (*tensor.shape(), tensor.device());
             return Err(TensorError::OnDevice { op: "pin_memory", shape, device }.into());
         }
         let _scope = self.enter();
-        with_element!(tensor.dtype(), E => {
-            let tensor = tensor.kind::<<E as Element>::Kind>()?;
-            let mut copied = Ok(());
-            let copy = Tensor::build(*tensor.shape(), |out: &mut [E]| copied = tensor.copy_to_slice(out))?;
-            copied?;
-            Ok(copy.into())
-        })
+        without_gaps(tensor)
     }
 
     /// Makes this thread's tensors in page-locked memory until the scope drops.
@@ -179,7 +172,7 @@ impl PinnedAllocator {
 
 impl Destination for Arc<PinnedAllocator> {
     fn take(&self, tensor: AnyTensor) -> Result<AnyTensor> {
-        if tensor.is_pinned() { Ok(tensor) } else { self.copy(&tensor) }
+        if PinMemory::is_pinned(&tensor) { Ok(tensor) } else { self.copy(&tensor) }
     }
 }
 

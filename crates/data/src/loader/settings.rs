@@ -139,8 +139,9 @@ impl<B: Send + 'static, K> Loader<B, K> {
     /// Whether batches are made in page-locked memory, from which a GPU copies fastest and while the program goes on.
     /// Batches of a type without [`PinMemory`] do not compile.
     ///
-    /// Batches are collated there. Tensors that the collation passes on, instead of making them, are copied. Tensors
-    /// that a [`map`](Self::map) after this call makes are not page-locked.
+    /// Batches are collated there. Tensors that the collation passes on, instead of making them, are copied. Strides
+    /// stay, except of tensors with gaps, which are copied without. Tensors that a [`map`](Self::map) after this call
+    /// makes are not page-locked.
     ///
     /// The memory comes from [`pagelock_tensor::page_locked`], a pool for the whole process, unless
     /// [`pin_budget`](Self::pin_budget) gives the loader its own. [`when_full`](Self::when_full) decides what happens
