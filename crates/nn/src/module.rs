@@ -9,7 +9,7 @@ use crate::state_dict::StateDict;
 use crate::walk::{self, Of, OfMut};
 use crate::{Misfit, Parameter, Result, moving};
 use pagelock_tensor::text::type_name;
-use pagelock_tensor::{AnyTensor, Bool, DType, Device, Int, Tensor};
+use pagelock_tensor::{AnyTensor, Bool, DType, Device, Generator, Int, Tensor};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something with parameters: a layer, a model, a list of models, or one [`Parameter`].
@@ -377,6 +377,8 @@ pub enum VisitEvent<'a> {
     BoolBuffer(&'a Tensor<Bool>),
     /// A switch between training and evaluation.
     Mode(&'a Mode),
+    /// A generator of random numbers.
+    Generator(&'a Generator),
     /// The innermost child that has begun is a box or an option, whose module is at this address.
     Inside {
         /// The address of the module.
@@ -540,6 +542,20 @@ impl Default for Mode {
 impl Module for Mode {
     fn visit(&self, visitor: &mut Visitor<'_>) {
         visitor.report(VisitEvent::Mode(self));
+    }
+
+    fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}
+
+    fn title(&self) -> String {
+        String::new()
+    }
+}
+
+/// A field of layers that draw random numbers of their own. It is not in the state dict, but a
+/// [`Checkpoint`](crate::Checkpoint) saves its seed and position with the model.
+impl Module for Generator {
+    fn visit(&self, visitor: &mut Visitor<'_>) {
+        visitor.report(VisitEvent::Generator(self));
     }
 
     fn visit_mut(&mut self, _: &mut VisitorMut<'_>) {}

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use pagelock_tensor::AnyTensor;
+use pagelock_tensor::{AnyTensor, GeneratorState};
 
 use crate::module::{VisitEvent, Visitor, VisitorMut};
 use crate::{Misfit, Module, Parameter, Result, StateDict};
@@ -124,6 +124,27 @@ pub(crate) fn state_dict(visit: Visit<'_>) -> StateDict {
         event => event.buffer().into_iter().for_each(|buffer| dict.add(name, buffer)),
     });
     dict
+}
+
+/// The states of all generators, in the order of declaration.
+pub(crate) fn generators(visit: Visit<'_>) -> Vec<(String, GeneratorState)> {
+    let mut found = Vec::new();
+    walk(visit, &mut |name, event| {
+        if let VisitEvent::Generator(generator) = event {
+            found.push((name.to_owned(), generator.state()));
+        }
+    });
+    found
+}
+
+/// Sets the states of all generators, which are in the order of [`generators`].
+pub(crate) fn set_generators(visit: Visit<'_>, states: &[GeneratorState]) {
+    let mut states = states.iter();
+    walk(visit, &mut |_, event| {
+        if let VisitEvent::Generator(generator) = event {
+            states.next().into_iter().for_each(|&state| generator.set_state(state));
+        }
+    });
 }
 
 pub(crate) fn load_state_dict(visit: Visit<'_>, dict: &StateDict) -> Result<()> {

@@ -8,6 +8,7 @@ use pagelock_tensor::{AnyTensor, DType, GeneratorState, Tensor, default_generato
 use super::CheckpointValue;
 use crate::optim::lr_scheduler::{LrScheduler, LrState, ReduceLrOnPlateau};
 use crate::optim::{GradScaler, Optimizer};
+use crate::walk::{self, Of};
 use crate::{Error, Module, Result, StateDict};
 
 pub(super) const MODEL: &str = "model";
@@ -16,6 +17,7 @@ pub(super) const SCHEDULER: &str = "scheduler";
 pub(super) const PLATEAU: &str = "plateau";
 pub(super) const SCALER: &str = "scaler";
 pub(super) const RANDOM: &str = "random";
+pub(super) const GENERATORS: &str = "generators";
 pub(super) const LOADER: &str = "loader";
 pub(super) const VALUES: &str = "values";
 pub(super) const SCORE: &str = "score";
@@ -54,12 +56,13 @@ impl Checkpoint {
         Self::default()
     }
 
-    /// Adds a model's parameters and buffers, under the name `model`.
+    /// Adds a model's parameters, buffers and generators ([`Dropout::new_with`](crate::Dropout::new_with)), under the name
+    /// `model`.
     ///
     /// # Errors
     /// [`Error::Argument`] if two tensors of the model have the same name, or the checkpoint has a `model` already.
     pub fn model<M: Module>(self, model: &M) -> Result<Self> {
-        self.tensors(MODEL, &model.state_dict())
+        self.module(MODEL, model)
     }
 
     /// Adds a model under another name: a second model, or averages ([`AveragedModel`](crate::optim::AveragedModel)).
@@ -67,7 +70,15 @@ impl Checkpoint {
     /// # Errors
     /// As [`tensors`](Self::tensors).
     pub fn module<M: Module>(self, name: &str, module: &M) -> Result<Self> {
-        self.tensors(name, &module.state_dict())
+        self.tensors(name, &module.state_dict())?.generators(name, &walk::generators(&Of(module)))
+    }
+
+    fn generators(mut self, name: &str, states: &[(String, GeneratorState)]) -> Result<Self> {
+        for (path, GeneratorState { seed, position }) in states {
+            self = self.entry(format!("{GENERATORS}.{name}.{path}.seed"), seed.to_tensor()?)?;
+            self = self.entry(format!("{GENERATORS}.{name}.{path}.position"), position.to_tensor()?)?;
+        }
+        Ok(self)
     }
 
     /// Adds an optimizer's state and settings. For a second optimizer, pass
@@ -120,7 +131,9 @@ impl Checkpoint {
     }
 
     /// Adds the position of the [`default_generator`], so that dropout and all other random operations continue with
-    /// the same numbers, on any device.
+    /// the same numbers, on any device. The generators that belong to a model's layers are saved by
+    /// [`model`](Self::model). For another generator, save the [`seed`](pagelock_tensor::Generator::seed) and the
+    /// [`position`](pagelock_tensor::Generator::position) by [`value`](Self::value).
     ///
     /// # Errors
     /// [`Error::Argument`] if the checkpoint has it already.

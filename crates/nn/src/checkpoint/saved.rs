@@ -9,9 +9,10 @@ use pagelock_tensor::text::shortened;
 use pagelock_tensor::{AnyTensor, Device, GeneratorState, TensorFile, copy_all_, default_generator, no_grad};
 
 use super::CheckpointValue;
-use super::parts::{LOADER, MODEL, OPTIMIZER, PLATEAU, RANDOM, SCALER, SCHEDULER, SCORE, VALUES};
+use super::parts::{GENERATORS, LOADER, MODEL, OPTIMIZER, PLATEAU, RANDOM, SCALER, SCHEDULER, SCORE, VALUES};
 use crate::optim::lr_scheduler::{LrScheduler, LrState, PlateauState, ReduceLrOnPlateau, Schedule};
 use crate::optim::{GradScaler, Optimizer, OptimizerState, ScalerState};
+use crate::walk::{self, Of};
 use crate::{Error, Module, Result, StateDict};
 
 /// A checkpoint of [`Checkpoints`](super::Checkpoints) whose checksums were verified. A call that fails to load
@@ -49,12 +50,13 @@ impl SavedCheckpoint {
         score_in(&self.file)
     }
 
-    /// Loads the model's parameters and buffers into a model of the same architecture.
+    /// Loads the model's parameters, buffers and generators into a model of the same architecture. A generator that is
+    /// not in the checkpoint, as in those of older versions, keeps its position.
     ///
     /// # Errors
     /// As [`Module::load_state_dict`]; [`Error::Argument`] if the checkpoint has no model.
     pub fn load_model<M: Module>(&self, model: &M) -> Result<()> {
-        model.load_state_dict(&self.tensors(MODEL)?)
+        self.load_module(MODEL, model)
     }
 
     /// Loads the model that [`Checkpoint::module`](super::Checkpoint::module) added under `name`.
@@ -62,7 +64,22 @@ impl SavedCheckpoint {
     /// # Errors
     /// As [`load_model`](Self::load_model).
     pub fn load_module<M: Module>(&self, name: &str, module: &M) -> Result<()> {
-        module.load_state_dict(&self.tensors(name)?)
+        let states = self.generators(name, walk::generators(&Of(module)))?;
+        module.load_state_dict(&self.tensors(name)?)?;
+        walk::set_generators(&Of(module), &states);
+        Ok(())
+    }
+
+    /// The saved states of a module's generators. One that was not saved keeps its present state.
+    fn generators(&self, name: &str, present: Vec<(String, GeneratorState)>) -> Result<Vec<GeneratorState>> {
+        let saved = |(path, present): (String, GeneratorState)| {
+            let [seed, position] = ["seed", "position"].map(|field| format!("{name}.{path}.{field}"));
+            if !self.has(GENERATORS, &seed) {
+                return Ok(present);
+            }
+            Ok(GeneratorState { seed: self.part(GENERATORS, &seed)?, position: self.part(GENERATORS, &position)? })
+        };
+        present.into_iter().map(saved).collect()
     }
 
     /// Loads the optimizer's state into an optimizer of the same kind with the same parameter groups.

@@ -15,7 +15,6 @@ macro_rules! dropout {
             #[module(skip)]
             p: f64,
             mode: Mode,
-            #[module(skip)]
             generator: Option<Generator>, // none: the default generator
         }
 

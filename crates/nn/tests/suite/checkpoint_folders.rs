@@ -6,8 +6,11 @@ use std::path::PathBuf;
 
 use pagelock_cuda::software;
 use pagelock_nn::optim::Adam;
-use pagelock_nn::{Checkpoint, Checkpoints, Error, Linear, Module, Parameter, Result, StateDict};
-use pagelock_tensor::{Device, Tensor};
+use pagelock_nn::{
+    AlphaDropout, Checkpoint, Checkpoints, Dropout, Dropout1d, Dropout2d, Dropout3d, Error, FeatureAlphaDropout,
+    Forward, Linear, Module, Parameter, Result, StateDict,
+};
+use pagelock_tensor::{Device, Generator, Tensor};
 use tempfile::TempDir;
 
 /// A folder with checkpoints of steps 1 and 2. All weights of a checkpoint are its step, and so is its `epoch`.
@@ -281,4 +284,35 @@ fn tensors_of_a_device_are_saved() {
     checkpoints.save(1, Checkpoint::new().model(&trained).unwrap()).unwrap();
     checkpoints.latest().unwrap().unwrap().load_model(&fresh).unwrap();
     assert_eq!(fresh.weight.to_vec::<f32>().unwrap(), trained.weight.to_vec::<f32>().unwrap());
+}
+
+/// Saves a layer that has drawn one mask, and checks that a new one loads its position, but not that of an older file.
+fn masks_go_on<M: Module + Forward>(new: fn(f64, Generator) -> M, shape: &[usize]) {
+    let folder = tempfile::tempdir().unwrap();
+    let model = || (weight(1.0), new(0.5, Generator::new(3).stream(2)));
+    let mask =
+        |(_, layer): &(Parameter, M)| layer.forward(&Tensor::ones(shape).unwrap()).unwrap().to_vec::<f32>().unwrap();
+    let (first, second, third) = (model(), model(), model());
+    let first_mask = mask(&first);
+    let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+    let other = Checkpoint::new().tensors("other", &first.state_dict()).unwrap();
+    checkpoints.save(1, other.model(&first).unwrap()).unwrap();
+    let saved = checkpoints.latest().unwrap().unwrap();
+    saved.load_model(&second).unwrap();
+    saved.load_module("other", &third).unwrap();
+
+    let next = mask(&first);
+    assert_ne!(next, first_mask);
+    assert_eq!((mask(&second), mask(&third)), (next, first_mask));
+    assert_eq!(first.state_dict().names().collect::<Vec<_>>(), ["0"], "no file for PyTorch has more");
+}
+
+#[test]
+fn layers_with_generators_of_their_own_go_on_with_the_next_mask() {
+    masks_go_on(Dropout::new_with, &[64]);
+    masks_go_on(Dropout1d::new_with, &[64, 2]);
+    masks_go_on(Dropout2d::new_with, &[64, 2, 2]);
+    masks_go_on(Dropout3d::new_with, &[64, 2, 2, 2]);
+    masks_go_on(AlphaDropout::new_with, &[64]);
+    masks_go_on(FeatureAlphaDropout::new_with, &[2, 64]);
 }
