@@ -1,7 +1,7 @@
 //! [`Adadelta`]: steps in the units of the parameter.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
 use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
@@ -29,32 +29,18 @@ optimizer! {
     AdadeltaRule { rho: 0.9, eps: 1e-6, weight_decay: 0.0, maximize: false }
 }
 
-settings! { Adadelta
+settings! { Adadelta: AdadeltaRule
     /// The decay factor of the running mean squares, from 0 to 1; 0.9 by default.
-    rho: f64 => rho;
+    rho: f64 => rho, from_0_to_1;
     /// Added to `u` and `v`, at least 0; 1e-6 by default. It sets the size of the first steps and keeps them finite.
-    eps: f64 => eps;
+    eps: f64 => eps, at_least_0;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    weight_decay: f64 => weight_decay;
+    weight_decay: f64 => weight_decay, at_least_0;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
 
 impl Method for AdadeltaRule {
-    fn check(&self) -> Result<()> {
-        check((0.0..=1.0).contains(&self.rho), "Adadelta", "rho", self.rho, "from 0 to 1")?;
-        check(self.eps >= 0.0, "Adadelta", "eps", self.eps, "at least 0")?;
-        check(self.weight_decay >= 0.0, "Adadelta", "weight_decay", self.weight_decay, "at least 0")
-    }
-
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let AdadeltaRule { rho, eps, weight_decay, maximize } = self;
-        show("rho", Field::Number(rho));
-        show("eps", Field::Number(eps));
-        show("weight_decay", Field::Number(weight_decay));
-        show("maximize", Field::Flag(maximize));
-    }
-
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("square_avg"), Some("acc_delta"), None]
     }

@@ -1,7 +1,7 @@
 //! [`Adagrad`]: steps divided by the root of the sum of all squares.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
 use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
@@ -31,15 +31,15 @@ optimizer! {
     AdagradMethod { rule: AdagradRule { lr_decay: 0.0, eps: 1e-10, weight_decay: 0.0, maximize: false }, start: 0.0 }
 }
 
-settings! { Adagrad
+settings! { Adagrad: AdagradMethod
     /// By how much the learning rate falls from step to step, at least 0; 0 by default.
-    lr_decay: f64 => rule.lr_decay;
+    lr_decay: f64 => rule.lr_decay, at_least_0;
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-10 by default.
-    eps: f64 => rule.eps;
+    eps: f64 => rule.eps, at_least_0;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    weight_decay: f64 => rule.weight_decay;
+    weight_decay: f64 => rule.weight_decay, at_least_0;
     /// The initial value of the sums of squares, at least 0; 0 by default.
-    initial_accumulator_value: f64 => start;
+    initial_accumulator_value: f64 => start, at_least_0;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => rule.maximize;
 }
@@ -51,23 +51,6 @@ struct AdagradMethod {
 }
 
 impl Method for AdagradMethod {
-    fn check(&self) -> Result<()> {
-        let AdagradRule { lr_decay, eps, weight_decay, .. } = self.rule;
-        check(lr_decay >= 0.0, "Adagrad", "lr_decay", lr_decay, "at least 0")?;
-        check(eps >= 0.0, "Adagrad", "eps", eps, "at least 0")?;
-        check(weight_decay >= 0.0, "Adagrad", "weight_decay", weight_decay, "at least 0")?;
-        check(self.start >= 0.0, "Adagrad", "initial_accumulator_value", self.start, "at least 0")
-    }
-
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let AdagradRule { lr_decay, eps, weight_decay, maximize } = &mut self.rule;
-        show("lr_decay", Field::Number(lr_decay));
-        show("eps", Field::Number(eps));
-        show("weight_decay", Field::Number(weight_decay));
-        show("initial_accumulator_value", Field::Number(&mut self.start));
-        show("maximize", Field::Flag(maximize));
-    }
-
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("sum"), None, None]
     }

@@ -6,8 +6,8 @@
 //! (AMSGrad).
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method};
+use super::groups::{Group, Groups, NamedParameter, at_least_0, both_below_1, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Settings};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdamRule;
@@ -29,21 +29,11 @@ macro_rules! adam {
             }
         }
 
-        impl $name {
-            /// The decay factors of the running mean and of the running mean square, each in `0..1`.
-            #[must_use]
-            pub fn betas(self, mean: f64, square: f64) -> Self {
-                self.set(|rule| rule.betas = [mean, square])
-            }
-
-            #[doc = $decay_docs]
-            #[must_use]
-            pub fn weight_decay(self, weight_decay: f64) -> Self {
-                self.set(|rule| rule.weight_decay = weight_decay)
-            }
-        }
-
         settings! { $name
+            /// The decay factors of the running mean and of the running mean square, each in `0..1`.
+            betas: (mean, square) => betas;
+            #[doc = $decay_docs]
+            weight_decay: f64 => weight_decay;
             /// Added to the divisor so that steps stay finite where gradients vanish, at least 0.
             eps: f64 => eps;
             /// Whether to divide by the root of the largest running mean square so far, as AMSGrad does; false by
@@ -90,12 +80,11 @@ adam! {
     AdamW, true, 0.01, "How much a step shrinks parameters, relative to the learning rate; at least 0, by default 0.01."
 }
 
-impl Method for AdamRule {
-    fn check(&self) -> Result<()> {
-        let name = if self.is_decoupled { "AdamW" } else { "Adam" };
-        check_betas(name, self.betas)?;
-        check(self.eps >= 0.0, name, "eps", self.eps, "at least 0")?;
-        check(self.weight_decay >= 0.0, name, "weight_decay", self.weight_decay, "at least 0")
+impl Settings for AdamRule {
+    fn check_ranges(&self, optimizer: &str) -> Result<()> {
+        both_below_1(optimizer, "betas", self.betas)?;
+        at_least_0(optimizer, "eps", self.eps)?;
+        at_least_0(optimizer, "weight_decay", self.weight_decay)
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
@@ -107,7 +96,9 @@ impl Method for AdamRule {
         show("maximize", Field::Flag(maximize));
         show("decoupled_weight_decay", Field::Fixed(*is_decoupled));
     }
+}
 
+impl Method for AdamRule {
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), Some("exp_avg_sq"), self.amsgrad.then_some("max_exp_avg_sq")]
     }

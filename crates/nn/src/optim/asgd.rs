@@ -1,7 +1,7 @@
 //! [`Asgd`]: gradient descent that averages its parameters.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
 use super::method::{Field, MAX_STATE_TENSORS, Method, Start};
 use super::state::{Clock, step_tensors};
 use crate::{Parameter, Result};
@@ -30,7 +30,7 @@ optimizer! {
     AsgdRule { lambd: 1e-4, alpha: 0.75, t0: 1e6, weight_decay: 0.0, maximize: false }
 }
 
-settings! { Asgd
+settings! { Asgd: AsgdRule
     /// The decay of the parameters, relative to `η`; 1e-4 by default.
     lambd: f64 => lambd;
     /// The power with which `η` falls; 0.75 by default.
@@ -38,7 +38,7 @@ settings! { Asgd
     /// The step at which averaging begins; 1e6 by default.
     t0: f64 => t0;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    weight_decay: f64 => weight_decay;
+    weight_decay: f64 => weight_decay, at_least_0;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
@@ -46,19 +46,6 @@ settings! { Asgd
 impl Method for AsgdRule {
     fn clock(&self) -> &'static [&'static str] {
         &["step", "eta", "mu"]
-    }
-
-    fn check(&self) -> Result<()> {
-        check(self.weight_decay >= 0.0, "Asgd", "weight_decay", self.weight_decay, "at least 0")
-    }
-
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let AsgdRule { lambd, alpha, t0, weight_decay, maximize } = self;
-        show("lambd", Field::Number(lambd));
-        show("alpha", Field::Number(alpha));
-        show("t0", Field::Number(t0));
-        show("weight_decay", Field::Number(weight_decay));
-        show("maximize", Field::Flag(maximize));
     }
 
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {

@@ -1,6 +1,6 @@
 //! Gradient clipping.
 
-use super::groups::check;
+use super::groups::at_least_0;
 use crate::{Parameter, Result};
 use pagelock_tensor::{Tensor, no_grad, optimizer_steps};
 
@@ -28,7 +28,7 @@ use pagelock_tensor::{Tensor, no_grad, optimizer_steps};
 /// [`Error::Argument`](crate::Error::Argument) for a `max_norm` below 0, with nothing changed;
 /// [`Error::Tensor`](crate::Error::Tensor) if sums do not fit the memory budget.
 pub fn clip_grad_norm_(parameters: impl IntoIterator<Item = Parameter>, max_norm: f64) -> Result<Tensor> {
-    check(max_norm >= 0.0, "clip_grad_norm_", "max_norm", max_norm, "at least 0")?;
+    at_least_0("clip_grad_norm_", "max_norm", max_norm)?;
     let grads = parameters.into_iter().filter_map(|parameter| parameter.grad());
     Ok(optimizer_steps::clip_grad_norm_(grads, max_norm)?)
 }
@@ -55,7 +55,7 @@ pub fn clip_grad_norm_(parameters: impl IntoIterator<Item = Parameter>, max_norm
 /// # Errors
 /// [`Error::Argument`](crate::Error::Argument) for a `clip_value` below 0, with nothing changed.
 pub fn clip_grad_value_(parameters: impl IntoIterator<Item = Parameter>, clip_value: f64) -> Result<()> {
-    check(clip_value >= 0.0, "clip_grad_value_", "clip_value", clip_value, "at least 0")?;
+    at_least_0("clip_grad_value_", "clip_value", clip_value)?;
     let grads = parameters.into_iter().filter_map(|parameter| parameter.grad());
     Ok(no_grad(|| optimizer_steps::clip_grad_value_(grads, clip_value))?)
 }

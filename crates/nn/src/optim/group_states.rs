@@ -3,7 +3,7 @@
 //! The first pass reads everything and makes the tensors that each parameter needs, which may fail. The second pass
 //! changes the optimizer. It copies into tensors that the optimizer has already, since a captured step uses them.
 
-use super::groups::{Group, Groups, Slot, check, in_layout_of};
+use super::groups::{Group, Groups, Slot, at_least_0, in_layout_of};
 use super::master::{Master, is_half};
 use super::method::{Field, MAX_STATE_TENSORS, Method, Methods, Start};
 use super::state::{Clock, MovedClocks, State};
@@ -322,8 +322,8 @@ fn read_group(optimizer: &str, i: usize, method: &mut dyn Method, saved: &ParamG
             misfit(optimizer, &problem)
         }
     })?;
-    check(rates.lr >= 0.0, optimizer, "lr", rates.lr, "at least 0")?;
-    method.check()?;
+    at_least_0(optimizer, "lr", rates.lr)?;
+    method.check(optimizer)?;
     Ok(rates)
 }
 

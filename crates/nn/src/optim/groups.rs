@@ -165,8 +165,8 @@ impl Groups {
     fn check(&mut self, methods: &dyn Methods) -> Result<()> {
         let optimizer = self.optimizer;
         for (i, Group { lr, .. }) in self.groups.iter().enumerate() {
-            check(lr.get() >= 0.0, optimizer, "lr", lr.get(), "at least 0")?;
-            methods.of(i).check()?;
+            at_least_0(optimizer, "lr", lr.get())?;
+            methods.of(i).check(optimizer)?;
         }
         if self.is_checked {
             return Ok(());
@@ -264,8 +264,18 @@ pub(super) fn check_lrs(optimizer: &str, lrs: &[f64], groups: usize) -> Result<(
     )))
 }
 
+/// Returns an error unless a setting is at least 0.
+pub(super) fn at_least_0(optimizer: &str, setting: &str, value: f64) -> Result<()> {
+    check(value >= 0.0, optimizer, setting, value, "at least 0")
+}
+
+/// Returns an error unless a setting is in `0..=1`.
+pub(super) fn from_0_to_1(optimizer: &str, setting: &str, value: f64) -> Result<()> {
+    check((0.0..=1.0).contains(&value), optimizer, setting, value, "from 0 to 1")
+}
+
 /// Returns an error unless both betas are in `0..1`.
-pub(super) fn check_betas(optimizer: &str, [first, second]: [f64; 2]) -> Result<()> {
+pub(super) fn both_below_1(optimizer: &str, _setting: &str, [first, second]: [f64; 2]) -> Result<()> {
     check((0.0..1.0).contains(&first), optimizer, "the first beta", first, "at least 0 and below 1")?;
     check((0.0..1.0).contains(&second), optimizer, "the second beta", second, "at least 0 and below 1")
 }
@@ -412,17 +422,56 @@ macro_rules! optimizer {
 }
 pub(super) use optimizer;
 
-/// `settings! { Name docs setting: type => field; .. }`: the methods of an optimizer that change the settings of all
-/// groups. `field` is that of its method.
+/// `settings! { Name: Method docs setting: type => field, range; .. }`: the methods of an optimizer that change the
+/// settings of all groups, and [`Settings`](super::method::Settings) of its method, which has each setting in `field`
+/// and checks it by the function `range`. The type of a pair of numbers is their names, `(first, second)`. Without
+/// `: Method`, only the methods of the optimizer.
 macro_rules! settings {
-    ($name:ident $($(#[$docs:meta])* $setting:ident: $type:ty => $($field:ident).+;)+) => {
-        impl $name {$(
-            $(#[$docs])*
-            #[must_use]
-            pub fn $setting(self, $setting: $type) -> Self {
-                self.set(|method| method.$($field).+ = $setting)
+    ($name:ident: $method:ident $($(#[$docs:meta])* $setting:ident: $type:tt => $($field:ident).+ $(, $range:ident)?;)+) => {
+        settings! { $name $($(#[$docs])* $setting: $type => $($field).+;)+ }
+
+        impl $crate::optim::method::Settings for $method {
+            fn check_ranges(&self, optimizer: &str) -> Result<()> {
+                $(settings!(@check optimizer, $setting, self.$($field).+ $(, $range)?);)+
+                Ok(())
             }
-        )+}
+
+            fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
+                $(show(stringify!($setting), settings!(@field $type, &mut self.$($field).+));)+
+            }
+        }
+    };
+    ($name:ident $($(#[$docs:meta])* $setting:ident: $type:tt => $($field:ident).+;)+) => {
+        impl $name {
+            $(settings!(@setter [$(#[$docs])*] $setting, $type, $($field).+);)+
+        }
+    };
+    (@setter [$(#[$docs:meta])*] $setting:ident, ($first:ident, $second:ident), $($field:ident).+) => {
+        $(#[$docs])*
+        #[must_use]
+        pub fn $setting(self, $first: f64, $second: f64) -> Self {
+            self.set(|method| method.$($field).+ = [$first, $second])
+        }
+    };
+    (@setter [$(#[$docs:meta])*] $setting:ident, $type:ty, $($field:ident).+) => {
+        $(#[$docs])*
+        #[must_use]
+        pub fn $setting(self, $setting: $type) -> Self {
+            self.set(|method| method.$($field).+ = $setting)
+        }
+    };
+    (@check $optimizer:ident, $setting:ident, $value:expr, $range:ident) => {
+        $crate::optim::groups::$range($optimizer, stringify!($setting), $value)?
+    };
+    (@check $optimizer:ident, $setting:ident, $value:expr) => {};
+    (@field f64, $field:expr) => {
+        Field::Number($field)
+    };
+    (@field bool, $field:expr) => {
+        Field::Flag($field)
+    };
+    (@field $pair:tt, $field:expr) => {
+        Field::Numbers($field)
     };
 }
 pub(super) use settings;

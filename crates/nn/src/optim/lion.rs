@@ -1,7 +1,7 @@
 //! [`Lion`]: steps of the same size for all elements, with the signs of a running mean.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
+use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
 use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
@@ -30,17 +30,11 @@ optimizer! {
     LionRule { betas: [0.9, 0.99], weight_decay: 0.0, maximize: false }
 }
 
-impl Lion {
+settings! { Lion: LionRule
     /// β₁ and β₂: the mean's weight in the update, and its decay factor. Each is in `0..1`; 0.9 and 0.99 by default.
-    #[must_use]
-    pub fn betas(self, update: f64, mean: f64) -> Self {
-        self.set(|rule| rule.betas = [update, mean])
-    }
-}
-
-settings! { Lion
+    betas: (update, mean) => betas, both_below_1;
     /// Each step multiplies parameters by `1 − lr · weight_decay`. At least 0; 0 by default.
-    weight_decay: f64 => weight_decay;
+    weight_decay: f64 => weight_decay, at_least_0;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
@@ -48,18 +42,6 @@ settings! { Lion
 impl Method for LionRule {
     fn clock(&self) -> &'static [&'static str] {
         &[]
-    }
-
-    fn check(&self) -> Result<()> {
-        check_betas("Lion", self.betas)?;
-        check(self.weight_decay >= 0.0, "Lion", "weight_decay", self.weight_decay, "at least 0")
-    }
-
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let LionRule { betas, weight_decay, maximize } = self;
-        show("betas", Field::Numbers(betas));
-        show("weight_decay", Field::Number(weight_decay));
-        show("maximize", Field::Flag(maximize));
     }
 
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {

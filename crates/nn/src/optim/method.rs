@@ -36,8 +36,17 @@ impl Start {
     }
 }
 
+/// The settings of a group but the learning rate, under the names of PyTorch's state dicts.
+pub(super) trait Settings {
+    /// Returns an error for a setting outside its range.
+    fn check_ranges(&self, optimizer: &str) -> Result<()>;
+
+    /// Passes all settings to `show`, which reads or changes them.
+    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>));
+}
+
 /// The formula of an optimizer, with the settings of a group. Names are those of PyTorch's state dicts.
-pub(super) trait Method {
+pub(super) trait Method: Settings {
     /// The names of the numbers of its clock, `step` first; empty if it has no clock.
     fn clock(&self) -> &'static [&'static str] {
         &["step"]
@@ -48,17 +57,16 @@ pub(super) trait Method {
         self.clock().len() == 1
     }
 
-    /// Returns an error for a setting outside its range.
-    fn check(&self) -> Result<()>;
+    /// Returns an error for settings that cannot be used.
+    fn check(&self, optimizer: &str) -> Result<()> {
+        self.check_ranges(optimizer)
+    }
 
     /// Returns an error for a parameter that it cannot train.
     fn check_parameter(&self, parameter: &Parameter) -> Result<()> {
         let _ = parameter;
         Ok(())
     }
-
-    /// Passes all settings but the learning rate to `show`, which reads or changes them.
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>));
 
     /// The names of the state tensors of a parameter.
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS];

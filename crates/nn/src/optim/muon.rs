@@ -1,8 +1,8 @@
 //! [`Muon`]: steps along the orthogonal matrix nearest to the momentum.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, Slot, check, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method};
+use super::groups::{Group, Groups, NamedParameter, Slot, at_least_0, check, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Settings};
 use crate::{Error, Parameter, Result};
 use pagelock_tensor::optimizer_steps::{SgdRule, StepTensors};
 use pagelock_tensor::{self as tensor, DType, Tensor};
@@ -112,25 +112,12 @@ struct MuonMethod {
     adjust_lr: AdjustLr,
 }
 
-impl Method for MuonMethod {
-    fn clock(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    fn check(&self) -> Result<()> {
-        check(self.momentum >= 0.0, "Muon", "momentum", self.momentum, "at least 0")?;
-        let weight_decay = self.descent.weight_decay;
-        check(weight_decay >= 0.0, "Muon", "weight_decay", weight_decay, "at least 0")?;
-        check(self.eps >= 0.0, "Muon", "eps", self.eps, "at least 0")?;
-        check(self.ns_steps < 100, "Muon", "ns_steps", self.ns_steps as f64, "below 100")
-    }
-
-    fn check_parameter(&self, parameter: &Parameter) -> Result<()> {
-        if parameter.rank() == 2 {
-            return Ok(());
-        }
-        let fix = "give it to another optimizer, such as AdamW";
-        Err(Error::Argument(format!("Muon: a parameter is {}, not a matrix; {fix}", parameter.shape())))
+impl Settings for MuonMethod {
+    fn check_ranges(&self, optimizer: &str) -> Result<()> {
+        at_least_0(optimizer, "momentum", self.momentum)?;
+        at_least_0(optimizer, "weight_decay", self.descent.weight_decay)?;
+        at_least_0(optimizer, "eps", self.eps)?;
+        check(self.ns_steps < 100, optimizer, "ns_steps", self.ns_steps as f64, "below 100")
     }
 
     fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
@@ -144,6 +131,20 @@ impl Method for MuonMethod {
         let mut index = index.unwrap_or_default();
         show("adjust_lr_fn", Field::Choice(&mut index, &AdjustLr::ALL.map(|(_, name)| name)));
         self.adjust_lr = AdjustLr::ALL[index].0;
+    }
+}
+
+impl Method for MuonMethod {
+    fn clock(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    fn check_parameter(&self, parameter: &Parameter) -> Result<()> {
+        if parameter.rank() == 2 {
+            return Ok(());
+        }
+        let fix = "give it to another optimizer, such as AdamW";
+        Err(Error::Argument(format!("Muon: a parameter is {}, not a matrix; {fix}", parameter.shape())))
     }
 
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {

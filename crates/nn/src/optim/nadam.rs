@@ -1,7 +1,7 @@
 //! [`NAdam`]: Adam with Nesterov momentum.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
+use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
 use super::method::{Field, MAX_STATE_TENSORS, Method, Start};
 use super::state::{Clock, step_tensors};
 use crate::{Parameter, Result};
@@ -38,25 +38,19 @@ optimizer! {
     }
 }
 
-impl NAdam {
+settings! { NAdam: NAdamRule
     /// The decay factors of the running mean and of the running mean square, each in `0..1`; 0.9 and 0.999 by default.
-    #[must_use]
-    pub fn betas(self, mean: f64, square: f64) -> Self {
-        self.set(|rule| rule.betas = [mean, square])
-    }
-}
-
-settings! { NAdam
+    betas: (mean, square) => betas, both_below_1;
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
-    eps: f64 => eps;
+    eps: f64 => eps, at_least_0;
     /// How much of each parameter is added to its gradient, or if decoupled, the factor of `lr` by which it shrinks,
     /// at least 0; 0 by default.
-    weight_decay: f64 => weight_decay;
+    weight_decay: f64 => weight_decay, at_least_0;
     /// Whether to shrink parameters by the factor `1 − lr · weight_decay` instead of changing gradients; false by
     /// default.
     decoupled_weight_decay: bool => is_decoupled;
     /// How fast the momenta `μₜ` rise, at least 0; 4e-3 by default.
-    momentum_decay: f64 => momentum_decay;
+    momentum_decay: f64 => momentum_decay, at_least_0;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
@@ -64,23 +58,6 @@ settings! { NAdam
 impl Method for NAdamRule {
     fn clock(&self) -> &'static [&'static str] {
         &["step", "mu_product"]
-    }
-
-    fn check(&self) -> Result<()> {
-        check_betas("NAdam", self.betas)?;
-        check(self.eps >= 0.0, "NAdam", "eps", self.eps, "at least 0")?;
-        check(self.weight_decay >= 0.0, "NAdam", "weight_decay", self.weight_decay, "at least 0")?;
-        check(self.momentum_decay >= 0.0, "NAdam", "momentum_decay", self.momentum_decay, "at least 0")
-    }
-
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let NAdamRule { betas, eps, weight_decay, is_decoupled, momentum_decay, maximize } = self;
-        show("betas", Field::Numbers(betas));
-        show("eps", Field::Number(eps));
-        show("weight_decay", Field::Number(weight_decay));
-        show("decoupled_weight_decay", Field::Flag(is_decoupled));
-        show("momentum_decay", Field::Number(momentum_decay));
-        show("maximize", Field::Flag(maximize));
     }
 
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {

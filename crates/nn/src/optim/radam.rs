@@ -1,7 +1,7 @@
 //! [`RAdam`]: Adam that takes momentum steps at first, until its mean squares are accurate enough.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, check_betas, listed, optimizer, settings};
+use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
 use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
@@ -31,20 +31,14 @@ optimizer! {
     RAdamRule { betas: [0.9, 0.999], eps: 1e-8, weight_decay: 0.0, is_decoupled: false, maximize: false }
 }
 
-impl RAdam {
+settings! { RAdam: RAdamRule
     /// The decay factors of the running mean and of the running mean square, each in `0..1`; 0.9 and 0.999 by default.
-    #[must_use]
-    pub fn betas(self, mean: f64, square: f64) -> Self {
-        self.set(|rule| rule.betas = [mean, square])
-    }
-}
-
-settings! { RAdam
+    betas: (mean, square) => betas, both_below_1;
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
-    eps: f64 => eps;
+    eps: f64 => eps, at_least_0;
     /// How much of each parameter is added to its gradient, or if decoupled, the factor of `lr` by which it shrinks,
     /// at least 0; 0 by default.
-    weight_decay: f64 => weight_decay;
+    weight_decay: f64 => weight_decay, at_least_0;
     /// Whether to shrink parameters by the factor `1 − lr · weight_decay` instead of changing gradients; false by
     /// default.
     decoupled_weight_decay: bool => is_decoupled;
@@ -53,21 +47,6 @@ settings! { RAdam
 }
 
 impl Method for RAdamRule {
-    fn check(&self) -> Result<()> {
-        check_betas("RAdam", self.betas)?;
-        check(self.eps >= 0.0, "RAdam", "eps", self.eps, "at least 0")?;
-        check(self.weight_decay >= 0.0, "RAdam", "weight_decay", self.weight_decay, "at least 0")
-    }
-
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let RAdamRule { betas, eps, weight_decay, is_decoupled, maximize } = self;
-        show("betas", Field::Numbers(betas));
-        show("eps", Field::Number(eps));
-        show("weight_decay", Field::Number(weight_decay));
-        show("decoupled_weight_decay", Field::Flag(is_decoupled));
-        show("maximize", Field::Flag(maximize));
-    }
-
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), Some("exp_avg_sq"), None]
     }

@@ -1,7 +1,7 @@
 //! [`RmsProp`]: steps divided by the root of a running mean of squares.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
+use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
 use super::method::{Field, MAX_STATE_TENSORS, Method};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
@@ -32,15 +32,15 @@ optimizer! {
     RmsPropRule { alpha: 0.99, eps: 1e-8, weight_decay: 0.0, momentum: 0.0, centered: false, maximize: false }
 }
 
-settings! { RmsProp
+settings! { RmsProp: RmsPropRule
     /// The decay factor of the running mean square, at least 0; 0.99 by default.
-    alpha: f64 => alpha;
+    alpha: f64 => alpha, at_least_0;
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
-    eps: f64 => eps;
+    eps: f64 => eps, at_least_0;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    weight_decay: f64 => weight_decay;
+    weight_decay: f64 => weight_decay, at_least_0;
     /// The momentum factor, at least 0; 0 by default.
-    momentum: f64 => momentum;
+    momentum: f64 => momentum, at_least_0;
     /// Whether to divide by the standard deviation of gradients instead of their root mean square; false by default.
     centered: bool => centered;
     /// Whether to maximize instead of minimize; false by default.
@@ -48,23 +48,6 @@ settings! { RmsProp
 }
 
 impl Method for RmsPropRule {
-    fn check(&self) -> Result<()> {
-        check(self.alpha >= 0.0, "RmsProp", "alpha", self.alpha, "at least 0")?;
-        check(self.eps >= 0.0, "RmsProp", "eps", self.eps, "at least 0")?;
-        check(self.weight_decay >= 0.0, "RmsProp", "weight_decay", self.weight_decay, "at least 0")?;
-        check(self.momentum >= 0.0, "RmsProp", "momentum", self.momentum, "at least 0")
-    }
-
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let RmsPropRule { alpha, eps, weight_decay, momentum, centered, maximize } = self;
-        show("alpha", Field::Number(alpha));
-        show("eps", Field::Number(eps));
-        show("weight_decay", Field::Number(weight_decay));
-        show("momentum", Field::Number(momentum));
-        show("centered", Field::Flag(centered));
-        show("maximize", Field::Flag(maximize));
-    }
-
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         let momentum = (self.momentum > 0.0).then_some("momentum_buffer");
         [Some("square_avg"), self.centered.then_some("grad_avg"), momentum]

@@ -2,7 +2,7 @@
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Settings};
 use super::state::step_tensors;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::SgdRule;
@@ -39,15 +39,15 @@ optimizer! {
     }
 }
 
-settings! { Sgd
+settings! { Sgd: SgdRule
     /// The momentum factor, at least 0; 0 by default.
-    momentum: f64 => momentum;
+    momentum: f64 => momentum, at_least_0;
     /// New gradients enter the momentum with the factor `1 − dampening`; 0 by default.
     dampening: f64 => dampening;
     /// Whether to use Nesterov momentum, which needs a momentum above 0 and no dampening; false by default.
     nesterov: bool => nesterov;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
-    weight_decay: f64 => weight_decay;
+    weight_decay: f64 => weight_decay, at_least_0;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }
@@ -57,21 +57,11 @@ impl Method for SgdRule {
         &[]
     }
 
-    fn check(&self) -> Result<()> {
-        let SgdRule { momentum, dampening, nesterov, weight_decay, .. } = *self;
-        check(momentum >= 0.0, "Sgd", "momentum", momentum, "at least 0")?;
-        check(weight_decay >= 0.0, "Sgd", "weight_decay", weight_decay, "at least 0")?;
-        check(!nesterov || momentum > 0.0, "Sgd", "momentum", momentum, "above 0 for nesterov")?;
-        check(!nesterov || dampening == 0.0, "Sgd", "dampening", dampening, "0 for nesterov")
-    }
-
-    fn settings(&mut self, show: &mut dyn FnMut(&'static str, Field<'_>)) {
-        let SgdRule { momentum, dampening, nesterov, weight_decay, maximize, .. } = self;
-        show("momentum", Field::Number(momentum));
-        show("dampening", Field::Number(dampening));
-        show("weight_decay", Field::Number(weight_decay));
-        show("nesterov", Field::Flag(nesterov));
-        show("maximize", Field::Flag(maximize));
+    fn check(&self, optimizer: &str) -> Result<()> {
+        let SgdRule { momentum, dampening, nesterov, .. } = *self;
+        self.check_ranges(optimizer)?;
+        check(!nesterov || momentum > 0.0, optimizer, "momentum", momentum, "above 0 for nesterov")?;
+        check(!nesterov || dampening == 0.0, optimizer, "dampening", dampening, "0 for nesterov")
     }
 
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {

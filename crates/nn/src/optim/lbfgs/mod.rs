@@ -14,7 +14,7 @@ use pagelock_tensor::{DType, Device, Tensor, enable_grad, no_grad};
 
 use self::algorithm::Step;
 use self::state::Memory;
-use super::groups::{NamedParameter, check, listed};
+use super::groups::{NamedParameter, at_least_0, check, listed};
 use super::master::is_half;
 use super::{Optimizer, OptimizerState};
 use crate::setters::setters;
@@ -167,9 +167,9 @@ impl Lbfgs {
 
     fn check(&self) -> Result<()> {
         let Settings { tolerance_grad, tolerance_change, history_size, .. } = self.settings;
-        check(self.lr >= 0.0, NAME, "lr", self.lr, "at least 0")?;
-        check(tolerance_grad >= 0.0, NAME, "tolerance_grad", tolerance_grad, "at least 0")?;
-        check(tolerance_change >= 0.0, NAME, "tolerance_change", tolerance_change, "at least 0")?;
+        at_least_0(NAME, "lr", self.lr)?;
+        at_least_0(NAME, "tolerance_grad", tolerance_grad)?;
+        at_least_0(NAME, "tolerance_change", tolerance_change)?;
         check(history_size >= 1, NAME, "history_size", history_size as f64, "at least 1")
     }
 
