@@ -1,14 +1,14 @@
 //! [`setters!`]: methods that each change one setting of a value.
 
-/// `setters! { Type, docs setting: type [=> field = value]; .. }`: for each setting a method that takes and returns the
-/// value. Without a field, the setting is the field of that name.
+/// `setters! { Type, docs setting: type [=> field = value, ..]; .. }`: for each setting a method that takes and returns
+/// the value. Without a field, the setting is the field of that name; without a type, the method has no argument.
 macro_rules! setters {
-    ($name:ident, $($(#[$docs:meta])* $setting:ident: $type:ty $(=> $($field:ident).+ = $value:expr)?;)+) => {
-        impl $name {$(
+    ($name:ident $(<$life:lifetime>)?, $($(#[$docs:meta])* $setting:ident $(: $type:ty)? $(=> $($($field:ident).+ = $value:expr),+)?;)+) => {
+        impl $(<$life>)? $name $(<$life>)? {$(
             $(#[$docs])*
             #[must_use]
-            pub fn $setting(mut self, $setting: $type) -> Self {
-                $crate::setters::setters!(@set self $setting $($($field).+ = $value)?);
+            pub fn $setting(mut self $(, $setting: $type)?) -> Self {
+                $crate::setters::setters!(@set self $setting $($($($field).+ = $value),+)?);
                 self
             }
         )+}
@@ -16,8 +16,8 @@ macro_rules! setters {
     (@set $self:ident $setting:ident) => {
         $self.$setting = $setting
     };
-    (@set $self:ident $setting:ident $($field:ident).+ = $value:expr) => {
-        $self.$($field).+ = $value
+    (@set $self:ident $setting:ident $($($field:ident).+ = $value:expr),+) => {
+        $($self.$($field).+ = $value;)+
     };
 }
 pub(crate) use setters;

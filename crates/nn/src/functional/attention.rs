@@ -1,5 +1,6 @@
 //! Attention: means of values, weighted by how well their keys match a query.
 
+use crate::setters::setters;
 use pagelock_tensor::{Bool, Error, Generator, Result, Tensor, default_generator};
 
 use super::shared::{constant, wrong_shape};
@@ -44,40 +45,23 @@ impl<'a> AttentionOptions<'a> {
         Self::default()
     }
 
-    /// Restricts attention: a `&Tensor<Bool>` is true where a query may attend to a key (the opposite of
-    /// [`MultiheadOptions::attn_mask`](crate::MultiheadOptions::attn_mask)), a `&Tensor` is added to the scores.
-    #[must_use]
-    pub fn mask(self, mask: impl Into<AttentionMask<'a>>) -> Self {
-        Self { mask: Some(mask.into()), ..self }
-    }
-
-    /// Whether query `i` attends only to keys 0 to `i`.
-    #[must_use]
-    pub fn is_causal(self, is_causal: bool) -> Self {
-        Self { is_causal, ..self }
-    }
-
-    /// The probability that an attention weight is dropped.
-    #[must_use]
-    pub fn dropout_p(self, dropout_p: f64) -> Self {
-        Self { dropout_p, ..self }
-    }
-
-    /// The factor of the scores; 1 / √features by default.
-    #[must_use]
-    pub fn scale(self, scale: f64) -> Self {
-        Self { scale: Some(scale), ..self }
-    }
-
-    /// The generator that dropout draws from, instead of the default generator.
-    #[must_use]
-    pub fn generator(self, generator: &'a Generator) -> Self {
-        Self { generator: Some(generator), ..self }
-    }
-
     fn scale_for(&self, features: usize) -> f64 {
         self.scale.unwrap_or(1.0 / (features.max(1) as f64).sqrt())
     }
+}
+
+setters! { AttentionOptions<'a>,
+    /// Restricts attention: a `&Tensor<Bool>` is true where a query may attend to a key (the opposite of
+    /// [`MultiheadOptions::attn_mask`](crate::MultiheadOptions::attn_mask)), a `&Tensor` is added to the scores.
+    mask: impl Into<AttentionMask<'a>> => mask = Some(mask.into());
+    /// Whether query `i` attends only to keys 0 to `i`.
+    is_causal: bool;
+    /// The probability that an attention weight is dropped.
+    dropout_p: f64;
+    /// The factor of the scores; 1 / √features by default.
+    scale: f64 => scale = Some(scale);
+    /// The generator that dropout draws from, instead of the default generator.
+    generator: &'a Generator => generator = Some(generator);
 }
 
 /// softmax(`query` · `key`ᵀ · scale) · `value`.

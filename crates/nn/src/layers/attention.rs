@@ -22,26 +22,6 @@ impl<'a> MultiheadOptions<'a> {
         Self::default()
     }
 
-    /// Which keys are padding, `[batch, keys]`: no query attends to a key where the mask is true.
-    #[must_use]
-    pub fn key_padding_mask(self, mask: &'a Tensor<Bool>) -> Self {
-        Self { key_padding_mask: Some(mask), ..self }
-    }
-
-    /// A boolean mask that is true where a query must not attend to a key, as in PyTorch (the opposite of
-    /// [`AttentionOptions::mask`]), or a float mask that is added to the scores; broadcast to
-    /// `[batch, heads, queries, keys]`.
-    #[must_use]
-    pub fn attn_mask(self, mask: impl Into<AttentionMask<'a>>) -> Self {
-        Self { attn_mask: Some(mask.into()), ..self }
-    }
-
-    /// Whether query `i` attends only to keys 0 to `i`.
-    #[must_use]
-    pub fn is_causal(self, is_causal: bool) -> Self {
-        Self { is_causal, ..self }
-    }
-
     fn has_no_masks(&self) -> bool {
         self.key_padding_mask.is_none() && self.attn_mask.is_none()
     }
@@ -71,6 +51,17 @@ impl<'a> MultiheadOptions<'a> {
         let first = all.next().map(Ok);
         all.fold(first, |sum: Option<Result<Tensor>>, mask| sum.map(|sum| sum?.add(&mask))).transpose()
     }
+}
+
+setters! { MultiheadOptions<'a>,
+    /// Which keys are padding, `[batch, keys]`: no query attends to a key where the mask is true.
+    key_padding_mask: &'a Tensor<Bool> => key_padding_mask = Some(key_padding_mask);
+    /// A boolean mask that is true where a query must not attend to a key, as in PyTorch (the opposite of
+    /// [`AttentionOptions::mask`]), or a float mask that is added to the scores; broadcast to
+    /// `[batch, heads, queries, keys]`.
+    attn_mask: impl Into<AttentionMask<'a>> => attn_mask = Some(attn_mask.into());
+    /// Whether query `i` attends only to keys 0 to `i`.
+    is_causal: bool;
 }
 
 /// The attention of all heads: from query, key and value, `[batch, heads, words, features of a head]`, to the result.
@@ -536,13 +527,6 @@ impl TransformerEncoderLayer {
         self
     }
 
-    /// Whether the norms apply to the inputs of attention and linear layers, instead of the residual sums.
-    #[must_use]
-    pub fn norm_first(mut self, norm_first: bool) -> Self {
-        self.norm_first = norm_first;
-        self
-    }
-
     /// The output with masks for the attention.
     ///
     /// # Errors
@@ -558,6 +542,11 @@ impl TransformerEncoderLayer {
         let x = self.norm1.forward(&x.add(&attend(x)?)?)?;
         self.norm2.forward(&x.add(&feed(&x)?)?)
     }
+}
+
+setters! { TransformerEncoderLayer,
+    /// Whether the norms apply to the inputs of attention and linear layers, instead of the residual sums.
+    norm_first: bool;
 }
 
 /// Two linear layers with a ReLU between them and a dropout after each.

@@ -56,6 +56,12 @@ macro_rules! batch_norm {
             /// `None` they are means over all batches, and each training step waits for the device to read the number
             /// of batches.
             momentum: impl Into<Option<f64>> => momentum = momentum.into();
+            /// The layer without weight and bias.
+            without_affine => weight = None, bias = None;
+            /// The layer without its bias.
+            without_bias => bias = None;
+            /// The layer without running statistics: it uses those of the batch, also in evaluation mode.
+            without_running_stats => running_mean = None, running_var = None, num_batches_tracked = None;
         }
 
         impl $name {
@@ -77,27 +83,6 @@ macro_rules! batch_norm {
                     momentum: Some(0.1),
                     eps: 1e-5,
                 })
-            }
-
-            /// The layer without weight and bias.
-            #[must_use]
-            pub fn without_affine(mut self) -> Self {
-                (self.weight, self.bias) = (None, None);
-                self
-            }
-
-            /// The layer without its bias.
-            #[must_use]
-            pub fn without_bias(mut self) -> Self {
-                self.bias = None;
-                self
-            }
-
-            /// The layer without running statistics: it uses those of the batch, also in evaluation mode.
-            #[must_use]
-            pub fn without_running_stats(mut self) -> Self {
-                (self.running_mean, self.running_var, self.num_batches_tracked) = (None, None, None);
-                self
             }
 
             /// The counter of batches, if this forward counts.

@@ -2,6 +2,7 @@
 
 use super::{debug_is_display, python};
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
@@ -56,13 +57,6 @@ impl Bilinear {
         Ok(Self { weight: Parameter::new(weight), bias: Some(Parameter::new(bias)) })
     }
 
-    /// The layer without its bias.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.bias = None;
-        self
-    }
-
     /// The output for two inputs.
     ///
     /// # Errors
@@ -76,6 +70,11 @@ impl Bilinear {
         let (sizes, bias) = (self.weight.dims(), python(self.bias.is_some()));
         format!("in1_features={}, in2_features={}, out_features={}, bias={bias}", sizes[1], sizes[2], sizes[0])
     }
+}
+
+setters! { Bilinear,
+    /// The layer without its bias.
+    without_bias => bias = None;
 }
 
 debug_is_display!(Bilinear);

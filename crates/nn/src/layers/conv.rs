@@ -203,24 +203,17 @@ macro_rules! layer {
                 Ok(Self { weight, bias: Some(bias), geometry: $geometry::new(groups) })
             }
 
-            /// The layer without its bias.
-            #[must_use]
-            pub fn without_bias(mut self) -> Self {
-                self.bias = None;
-                self
-            }
-
-            /// The distance between neighboring elements of the kernel: one number for all dimensions, or one for
-            /// each.
-            #[must_use]
-            pub fn dilation(mut self, dilation: impl Sizes<$n>) -> Self {
-                self.geometry.dilation = dilation.into_sizes();
-                self
-            }
-
             fn describe(&self) -> String {
                 self.geometry.describe(&self.weight, self.bias.is_some())
             }
+        }
+
+        setters! { $name,
+            /// The layer without its bias.
+            without_bias => bias = None;
+            /// The distance between neighboring elements of the kernel: one number for all dimensions, or one for
+            /// each.
+            dilation: impl Sizes<$n> => geometry.dilation = dilation.into_sizes();
         }
 
         debug_is_display!($name);
@@ -233,29 +226,16 @@ macro_rules! convolution {
     ($(#[$docs:meta])* $name:ident, $n:literal, $weight:literal) => {
         layer! { $(#[$docs])* $name, $n, $weight, ConvGeometry, false }
 
-        impl $name {
-            /// The padding at each end: one number for all dimensions, or one for each. PyTorch's `"valid"` is 0.
-            #[must_use]
-            pub fn padding(mut self, padding: impl Sizes<$n>) -> Self {
-                self.geometry.padding = padding.into_sizes();
-                self.geometry.same = false;
-                self
-            }
-
-            /// PyTorch's `padding="same"`: the padding that keeps the size, for a stride of 1. If the padding is odd,
-            /// the end gets one element more.
-            #[must_use]
-            pub fn padding_same(mut self) -> Self {
-                self.geometry.same = true;
-                self
-            }
-        }
-
         setters! { $name,
             /// The distance between neighboring windows: one number for all dimensions, or one for each.
             stride: impl Sizes<$n> => geometry.stride = stride.into_sizes();
             /// The elements that padding adds; zeros by default.
             padding_mode: PadMode => geometry.mode = padding_mode;
+            /// The padding at each end: one number for all dimensions, or one for each. PyTorch's `"valid"` is 0.
+            padding: impl Sizes<$n> => geometry.padding = padding.into_sizes(), geometry.same = false;
+            /// PyTorch's `padding="same"`: the padding that keeps the size, for a stride of 1. If the padding is odd,
+            /// the end gets one element more.
+            padding_same => geometry.same = true;
         }
 
         impl Forward for $name {

@@ -3,6 +3,7 @@
 use super::{debug_is_display, python};
 use crate::parameter::charged;
 use crate::parametrizations::Weighted;
+use crate::setters::setters;
 use crate::{Forward, Module, Parameter, functional, init, module_scope};
 use pagelock_tensor::{Generator, Result, Tensor, default_generator};
 
@@ -53,17 +54,15 @@ impl Linear {
         Ok(Self { weight: Parameter::new(weight), bias: Some(Parameter::new(bias)) })
     }
 
-    /// The layer without its bias.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.bias = None;
-        self
-    }
-
     fn describe(&self) -> String {
         let (outputs, inputs) = (self.weight.dims()[0], self.weight.dims()[1]);
         format!("in_features={inputs}, out_features={outputs}, bias={}", python(self.bias.is_some()))
     }
+}
+
+setters! { Linear,
+    /// The layer without its bias.
+    without_bias => bias = None;
 }
 
 impl Forward for Linear {

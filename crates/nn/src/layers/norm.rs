@@ -54,33 +54,21 @@ impl LayerNorm {
         Ok(Self { weight: Some(weight), bias: Some(bias), normalized, eps: 1e-5 })
     }
 
-    /// What is added to the variance; 1e-5 by default.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// The layer without its bias.
-    #[must_use]
-    pub fn without_bias(mut self) -> Self {
-        self.bias = None;
-        self
-    }
-
-    /// The layer without weight and bias.
-    #[must_use]
-    pub fn without_affine(mut self) -> Self {
-        (self.weight, self.bias) = (None, None);
-        self
-    }
-
     fn describe(&self) -> String {
         let sizes = tuple(&self.normalized);
         let affine = python(self.weight.is_some());
         let (eps, bias) = (number(self.eps), python(self.bias.is_some()));
         format!("{sizes}, eps={eps}, elementwise_affine={affine}, bias={bias}")
     }
+}
+
+setters! { LayerNorm,
+    /// What is added to the variance; 1e-5 by default.
+    eps: f64;
+    /// The layer without its bias.
+    without_bias => bias = None;
+    /// The layer without weight and bias.
+    without_affine => weight = None, bias = None;
 }
 
 impl Forward for LayerNorm {
@@ -131,24 +119,17 @@ impl RMSNorm {
         Ok(Self { weight: Some(Parameter::new(Tensor::ones(normalized)?)), normalized, eps: None })
     }
 
-    /// What is added to the mean of squares; the machine epsilon of the precision by default.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = Some(eps);
-        self
-    }
-
-    /// The layer without its weight.
-    #[must_use]
-    pub fn without_affine(mut self) -> Self {
-        self.weight = None;
-        self
-    }
-
     fn describe(&self) -> String {
         let (sizes, eps) = (tuple(&self.normalized), self.eps.map_or("None".to_owned(), number));
         format!("{sizes}, eps={eps}, elementwise_affine={}", python(self.weight.is_some()))
     }
+}
+
+setters! { RMSNorm,
+    /// What is added to the mean of squares; the machine epsilon of the precision by default.
+    eps: f64 => eps = Some(eps);
+    /// The layer without its weight.
+    without_affine => weight = None;
 }
 
 impl Forward for RMSNorm {
@@ -205,25 +186,18 @@ impl GroupNorm {
         Ok(Self { weight: Some(weight), bias: Some(bias), num_groups, channels, eps: 1e-5 })
     }
 
-    /// What is added to variances; 1e-5 by default.
-    #[must_use]
-    pub fn eps(mut self, eps: f64) -> Self {
-        self.eps = eps;
-        self
-    }
-
-    /// The layer without weight and bias.
-    #[must_use]
-    pub fn without_affine(mut self) -> Self {
-        (self.weight, self.bias) = (None, None);
-        self
-    }
-
     fn describe(&self) -> String {
         let (groups, channels, eps) = (self.num_groups, self.channels, number(self.eps));
         let affine = python(self.weight.is_some());
         format!("{groups}, {channels}, eps={eps}, affine={affine}, bias={affine}")
     }
+}
+
+setters! { GroupNorm,
+    /// What is added to variances; 1e-5 by default.
+    eps: f64;
+    /// The layer without weight and bias.
+    without_affine => weight = None, bias = None;
 }
 
 impl Forward for GroupNorm {

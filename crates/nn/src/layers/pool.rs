@@ -11,13 +11,9 @@ macro_rules! sliding {
     ($name:ident, $n:literal, $options:ident, ceil_mode) => {
         sliding! { $name, $n, $options }
 
-        impl $name {
+        setters! { $name,
             /// Whether a last window that reaches beyond the end counts too.
-            #[must_use]
-            pub fn ceil_mode(mut self, ceil_mode: bool) -> Self {
-                self.geometry.ceil_mode = ceil_mode;
-                self
-            }
+            ceil_mode: bool => geometry.ceil_mode = ceil_mode;
         }
     };
     ($name:ident, $n:literal, $options:ident) => {
@@ -63,14 +59,12 @@ macro_rules! max_pool {
 
         sliding! { $name, $n, MaxPoolOptions, ceil_mode }
 
-        impl $name {
+        setters! { $name,
             /// The distance between neighboring elements of a window: one number for all dimensions, or one for each.
-            #[must_use]
-            pub fn dilation(mut self, dilation: impl Sizes<$n>) -> Self {
-                self.geometry.dilation = dilation.into_sizes();
-                self
-            }
+            dilation: impl Sizes<$n> => geometry.dilation = dilation.into_sizes();
+        }
 
+        impl $name {
             /// The largest elements, and their flat indices in their channel: PyTorch's `return_indices=True`.
             ///
             /// # Errors

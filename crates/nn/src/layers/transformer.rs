@@ -6,6 +6,7 @@ use super::sequential::in_layer;
 use super::{
     Dropout, LayerNorm, Linear, MultiheadAttention, MultiheadOptions, TransformerEncoderLayer, debug_is_display,
 };
+use crate::setters::setters;
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Device, Result, Tensor};
 
@@ -39,13 +40,6 @@ impl TransformerEncoder {
         Ok(Self { layers: layers(num_layers, &mut layer)?, norm: None })
     }
 
-    /// With a norm of the output.
-    #[must_use]
-    pub fn norm(mut self, norm: LayerNorm) -> Self {
-        self.norm = Some(norm);
-        self
-    }
-
     /// The output with masks for the attention.
     ///
     /// # Errors
@@ -55,6 +49,11 @@ impl TransformerEncoder {
         let y = folded(&self.layers, x, |layer, x| layer.forward_masked(x, options))?;
         normalized(y, self.norm.as_ref())
     }
+}
+
+setters! { TransformerEncoder,
+    /// With a norm of the output.
+    norm: LayerNorm => norm = Some(norm);
 }
 
 fn layers<L>(count: usize, layer: &mut dyn FnMut() -> Result<L>) -> Result<Vec<L>> {
@@ -173,13 +172,6 @@ impl TransformerDecoderLayer {
         self
     }
 
-    /// Whether the norms apply to the inputs of attention and linear layers, instead of the residual sums.
-    #[must_use]
-    pub fn norm_first(mut self, norm_first: bool) -> Self {
-        self.norm_first = norm_first;
-        self
-    }
-
     /// The output for a target and the output of an encoder.
     ///
     /// # Errors
@@ -197,6 +189,11 @@ impl TransformerDecoderLayer {
             false => norm.forward(&x.add(&step(&x)?)?),
         })
     }
+}
+
+setters! { TransformerDecoderLayer,
+    /// Whether the norms apply to the inputs of attention and linear layers, instead of the residual sums.
+    norm_first: bool;
 }
 
 debug_is_display!(TransformerDecoderLayer);
@@ -230,13 +227,6 @@ impl TransformerDecoder {
         Ok(Self { layers: layers(num_layers, &mut layer)?, norm: None })
     }
 
-    /// With a norm of the output.
-    #[must_use]
-    pub fn norm(mut self, norm: LayerNorm) -> Self {
-        self.norm = Some(norm);
-        self
-    }
-
     /// The output for a target and the output of an encoder.
     ///
     /// # Errors
@@ -246,6 +236,11 @@ impl TransformerDecoder {
         let y = folded(&self.layers, target, |layer, x| layer.forward(x, memory, masks))?;
         normalized(y, self.norm.as_ref())
     }
+}
+
+setters! { TransformerDecoder,
+    /// With a norm of the output.
+    norm: LayerNorm => norm = Some(norm);
 }
 
 debug_is_display!(TransformerDecoder);

@@ -3,6 +3,7 @@
 use super::{check_same, in_precision, loss};
 use crate::functional::raised;
 use crate::functional::shared::{computed, constant, wrong_shape};
+use crate::setters::setters;
 use crate::{Module, module_scope};
 use pagelock_tensor::{Reduction, Result, Tensor};
 
@@ -38,12 +39,6 @@ impl MSELoss {
         Self::default()
     }
 
-    /// Sets the reduction: the mean (the default), the sum, or none.
-    #[must_use]
-    pub fn reduction(self, reduction: Reduction) -> Self {
-        Self { reduction }
-    }
-
     /// The loss.
     ///
     /// # Errors
@@ -52,6 +47,11 @@ impl MSELoss {
         let _scope = module_scope(self);
         input.mse_loss(target, self.reduction)
     }
+}
+
+setters! { MSELoss,
+    /// Sets the reduction: the mean (the default), the sum, or none.
+    reduction: Reduction;
 }
 
 loss! {
@@ -219,24 +219,6 @@ impl KLDivLoss {
         Self::default()
     }
 
-    /// Sets the reduction: the mean (the default), the sum, or none.
-    #[must_use]
-    pub fn reduction(self, reduction: Reduction) -> Self {
-        Self { reduction, batchmean: false, ..self }
-    }
-
-    /// The sum divided by the size of the batch.
-    #[must_use]
-    pub fn batchmean(self) -> Self {
-        Self { reduction: Reduction::Sum, batchmean: true, ..self }
-    }
-
-    /// Whether `target` has log probabilities too; not by default.
-    #[must_use]
-    pub fn log_target(self, log_target: bool) -> Self {
-        Self { log_target, ..self }
-    }
-
     /// The loss.
     ///
     /// # Errors
@@ -256,6 +238,15 @@ impl KLDivLoss {
         let reduced = super::reduced("KLDivLoss", losses, self.reduction)?;
         if self.batchmean { reduced.div_scalar(batch as f64) } else { Ok(reduced) }
     }
+}
+
+setters! { KLDivLoss,
+    /// Sets the reduction: the mean (the default), the sum, or none.
+    reduction: Reduction => reduction = reduction, batchmean = false;
+    /// The sum divided by the size of the batch.
+    batchmean => reduction = Reduction::Sum, batchmean = true;
+    /// Whether `target` has log probabilities too; not by default.
+    log_target: bool;
 }
 
 loss! {

@@ -312,12 +312,6 @@ impl MultiLabelMarginLoss {
         Self::default()
     }
 
-    /// Sets the reduction: the mean (the default), the sum, or none.
-    #[must_use]
-    pub fn reduction(self, reduction: Reduction) -> Self {
-        Self { reduction }
-    }
-
     /// The loss.
     ///
     /// # Errors
@@ -340,6 +334,11 @@ impl MultiLabelMarginLoss {
         let counted = short.mul(&is_label.unsqueeze(2)?)?.mul(&others.unsqueeze(1)?)?;
         reduced(OP, counted.sum([1, 2])?.div_scalar(classes as f64)?, self.reduction)
     }
+}
+
+setters! { MultiLabelMarginLoss,
+    /// Sets the reduction: the mean (the default), the sum, or none.
+    reduction: Reduction;
 }
 
 /// 1 at the elements of each row that come before its first negative element, in the precision of `like`.

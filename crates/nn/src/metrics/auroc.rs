@@ -3,6 +3,7 @@
 use pagelock_tensor::{self as tensor, DType, Float, Int, Tensor, no_autocast, no_grad};
 
 use super::{Constants, Labels, check_counts, ignore_text, narrowed, one_hot, pieces, read, rows_of_scores};
+use crate::setters::setters;
 use crate::{Buffer, Error, Module, Result};
 
 /// The area under the receiver operating characteristic: how likely it is that a sample of a class gets a higher
@@ -76,13 +77,6 @@ impl Auroc {
             classes: Constants::new(),
             thresholds: Constants::new(),
         })
-    }
-
-    /// Leaves out samples with this label, such as padding.
-    #[must_use]
-    pub fn ignore_index(mut self, label: i64) -> Self {
-        self.ignore_index = Some(label);
-        self
     }
 
     /// Counts a batch. `probabilities`: `[..]` of label 1, or `[.., n_classes]`, each from 0 to 1, not logits; `labels`: `[..]`.
@@ -205,6 +199,11 @@ impl Auroc {
         let classes = if n_curves == 1 { String::new() } else { format!("n_classes={n_curves}, ") };
         format!("{classes}n_thresholds={n_thresholds}{}", ignore_text(self.ignore_index))
     }
+}
+
+setters! { Auroc,
+    /// Leaves out samples with this label, such as padding.
+    ignore_index: i64 => ignore_index = Some(ignore_index);
 }
 
 /// The area under the line through (0, 0) and the points of all thresholds, by the trapezoidal rule. Both axes count

@@ -3,6 +3,7 @@
 use pagelock_tensor::{self as tensor, Int, Tensor, no_autocast, no_grad};
 
 use super::{Constants, Labels, check_counts, ignore_text, narrowed, one_hot, pieces, read, rows_of_scores};
+use crate::setters::setters;
 use crate::{Buffer, Error, Module, Result};
 
 /// How often each class was predicted for samples of each class.
@@ -69,13 +70,6 @@ impl ConfusionMatrix {
         let counts = Buffer::new(Tensor::full([n_classes, n_classes], 0_i64)?);
         let total = Buffer::new(Tensor::full((), 0_i64)?);
         Ok(Self { counts, total, ignore_index: None, classes: Constants::new() })
-    }
-
-    /// Leaves out samples with this label, such as padding.
-    #[must_use]
-    pub fn ignore_index(mut self, label: i64) -> Self {
-        self.ignore_index = Some(label);
-        self
     }
 
     /// Counts a batch. `scores`: `[.., n_classes]`, the largest of which is the prediction; `labels`: `[..]`.
@@ -205,6 +199,11 @@ impl ConfusionMatrix {
     fn details(&self) -> String {
         format!("n_classes={}{}", self.n_classes(), ignore_text(self.ignore_index))
     }
+}
+
+setters! { ConfusionMatrix,
+    /// Leaves out samples with this label, such as padding.
+    ignore_index: i64 => ignore_index = Some(ignore_index);
 }
 
 /// How many samples of a class there are, by labels and by predictions.

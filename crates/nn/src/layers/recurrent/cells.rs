@@ -4,6 +4,7 @@ use super::{RNNNonlinearity, uniform_parameter};
 use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::layers::{debug_is_display, python};
 use crate::parameter::charged;
+use crate::setters::setters;
 use crate::{Module, Parameter, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
 
@@ -46,12 +47,6 @@ macro_rules! cell {
                 Ok(Self { weight_ih, weight_hh, bias_ih: Some(bias_ih), bias_hh: Some(bias_hh), nonlinearity })
             }
 
-            /// The cell without its biases.
-            #[must_use]
-            pub fn without_bias(self) -> Self {
-                Self { bias_ih: None, bias_hh: None, ..self }
-            }
-
             fn describe(&self) -> String {
                 let mut text = format!("{}, {}", self.weight_ih.dims()[1], self.weight_hh.dims()[1]);
                 if self.bias_ih.is_none() {
@@ -70,6 +65,11 @@ macro_rules! cell {
                 let layer = RecurrentLayer::new($kind, &self.weight_ih, &self.weight_hh).bias(bias);
                 step(stringify!($name), &layer, x, [h, c])
             }
+        }
+
+        setters! { $name,
+            /// The cell without its biases.
+            without_bias => bias_ih = None, bias_hh = None;
         }
 
         debug_is_display!($name);
@@ -151,12 +151,9 @@ cell! {
 }
 one_state!(RNNCell);
 
-impl RNNCell {
+setters! { RNNCell,
     /// The nonlinearity; tanh by default.
-    #[must_use]
-    pub fn nonlinearity(self, nonlinearity: RNNNonlinearity) -> Self {
-        Self { nonlinearity, ..self }
-    }
+    nonlinearity: RNNNonlinearity;
 }
 
 cell! {

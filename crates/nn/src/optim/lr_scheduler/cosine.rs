@@ -22,16 +22,15 @@ impl CosineAnnealingLr {
         Self { t_max, eta_min: 0.0 }
     }
 
-    /// The lowest rate; 0 by default.
-    #[must_use]
-    pub fn eta_min(self, eta_min: f64) -> Self {
-        Self { eta_min, ..self }
-    }
-
     /// 1 + cos(π · step / t_max), which falls from 2 to 0.
     fn height(&self, step: u64) -> f64 {
         1.0 + (PI * step as f64 / self.t_max as f64).cos()
     }
+}
+
+setters! { CosineAnnealingLr,
+    /// The lowest rate; 0 by default.
+    eta_min: f64;
 }
 
 impl Schedule for CosineAnnealingLr {

@@ -35,12 +35,6 @@ impl CyclicLr {
         Self { base_lr, max_lr, step_size_up: 2000, step_size_down: 2000, mode: CyclicMode::Triangular }
     }
 
-    /// The number of steps up, and of steps down.
-    #[must_use]
-    pub fn step_size(self, steps: u64) -> Self {
-        Self { step_size_up: steps, step_size_down: steps, ..self }
-    }
-
     fn at(&self, step: u64) -> f64 {
         let total = self.step_size_up as f64 + self.step_size_down as f64;
         let up = self.step_size_up as f64 / total;
@@ -61,6 +55,8 @@ setters! { CyclicLr,
     step_size_down: u64;
     /// The height of later cycles.
     mode: CyclicMode;
+    /// The number of steps up, and of steps down.
+    step_size: u64 => step_size_up = step_size, step_size_down = step_size;
 }
 
 impl Schedule for CyclicLr {

@@ -2,6 +2,7 @@
 
 use super::{Schedule, check_steps};
 use crate::Result;
+use crate::setters::setters;
 
 /// Multiplies the rate by `gamma` every `step_size` steps, as PyTorch's `StepLR`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -15,12 +16,11 @@ impl StepLr {
     pub fn new(step_size: u64) -> Self {
         Self { step_size, gamma: 0.1 }
     }
+}
 
+setters! { StepLr,
     /// The factor; 0.1 by default.
-    #[must_use]
-    pub fn gamma(self, gamma: f64) -> Self {
-        Self { gamma, ..self }
-    }
+    gamma: f64;
 }
 
 impl Schedule for StepLr {
@@ -45,12 +45,11 @@ impl MultiStepLr {
     pub fn new(milestones: impl Into<Vec<u64>>) -> Self {
         Self { milestones: milestones.into(), gamma: 0.1 }
     }
+}
 
+setters! { MultiStepLr,
     /// The factor; 0.1 by default.
-    #[must_use]
-    pub fn gamma(self, gamma: f64) -> Self {
-        Self { gamma, ..self }
-    }
+    gamma: f64;
 }
 
 impl Schedule for MultiStepLr {
@@ -97,12 +96,11 @@ impl PolynomialLr {
     pub fn new(total_iters: u64) -> Self {
         Self { total_iters, power: 1.0 }
     }
+}
 
+setters! { PolynomialLr,
     /// The power; 1 by default.
-    #[must_use]
-    pub fn power(self, power: f64) -> Self {
-        Self { power, ..self }
-    }
+    power: f64;
 }
 
 impl Schedule for PolynomialLr {
