@@ -86,25 +86,14 @@ pub enum PaddingMode {
 
 /// The position `at` as an index into `size` pixels and their border; [`OUTSIDE`] for the fill.
 fn source_index(at: isize, size: usize, mode: PaddingMode) -> usize {
-    let (size, last) = (size as isize, size as isize - 1);
+    let size = size as isize;
+    let (edge, outward) = if at < 0 { (0, -1) } else { (size - 1, 1) }; // the edge near which a border is
     let index = match mode {
         _ if (0..size).contains(&at) => at,
         PaddingMode::Constant => -1,
-        PaddingMode::Edge => at.clamp(0, last),
-        PaddingMode::Reflect => {
-            if at < 0 {
-                -at
-            } else {
-                2 * last - at
-            }
-        }
-        PaddingMode::Symmetric => {
-            if at < 0 {
-                -1 - at
-            } else {
-                2 * last + 1 - at
-            }
-        }
+        PaddingMode::Edge => edge,
+        PaddingMode::Reflect => 2 * edge - at,
+        PaddingMode::Symmetric => 2 * edge + outward - at,
     };
     usize::try_from(index).unwrap_or(OUTSIDE)
 }
