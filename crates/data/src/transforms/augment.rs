@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
+use pagelock_tensor::{AnyTensor, Generator};
 
 use super::crop::{Window, for_pictures, random_window};
 use super::image::{Pixel, Planes, with_pixels};
@@ -50,8 +50,9 @@ impl RandAugment {
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
         let (magnitude, n_bins) = (self.magnitude, self.num_magnitude_bins);
         if magnitude >= n_bins {
-            let text = format!("rand_augment: the magnitude is {magnitude} of {n_bins}; give one below {n_bins}");
-            return Err(TensorError::Argument(text).into());
+            return Err(wrong(format!(
+                "rand_augment: the magnitude is {magnitude} of {n_bins}; give one below {n_bins}"
+            )));
         }
         if self.num_ops > 100 {
             return Err(wrong(format!("rand_augment: num_ops is {}; give one from 0 to 100", self.num_ops)));

@@ -1,9 +1,9 @@
 //! Changes the colors of pictures by a factor or a number: torchvision's `adjust_*` and related functions.
 
-use pagelock_tensor::{AnyTensor, Error as TensorError};
+use pagelock_tensor::AnyTensor;
 
 use super::image::{Pixel, Planes, with_pixels};
-use super::wrong_shape;
+use super::{wrong, wrong_shape};
 use crate::Result;
 
 /// The weights of red, green and blue in the brightness: ITU-R BT.601.
@@ -21,7 +21,7 @@ pub(super) fn gray_or_color(op: &'static str, image: &AnyTensor) -> Result<Plane
 pub(super) fn check_factor(op: &'static str, factor: f64) -> Result<f32> {
     match factor.is_finite() && factor >= 0.0 {
         true => Ok(factor as f32),
-        false => Err(TensorError::Argument(format!("{op}: the factor is {factor}; give one of at least 0")).into()),
+        false => Err(wrong(format!("{op}: the factor is {factor}; give one of at least 0"))),
     }
 }
 
@@ -84,8 +84,7 @@ fn saturated<P: Pixel>(mut values: Vec<P>, len: usize, factor: f32) -> Vec<P> {
 pub(super) fn rgb_to_grayscale(image: &AnyTensor, n_channels: usize) -> Result<AnyTensor> {
     let planes = gray_or_color("rgb_to_grayscale", image)?;
     if !matches!(n_channels, 1 | 3) {
-        let text = format!("rgb_to_grayscale: the result cannot have {n_channels} channels; give 1 or 3");
-        return Err(TensorError::Argument(text).into());
+        return Err(wrong(format!("rgb_to_grayscale: the result cannot have {n_channels} channels; give 1 or 3")));
     }
     let shape = [n_channels, planes.height, planes.width];
     with_pixels!("rgb_to_grayscale", image, shape, values => gray(&values, planes, n_channels))
@@ -103,8 +102,9 @@ fn gray<P: Pixel>(values: &[P], planes: Planes, n_channels: usize) -> Vec<P> {
 pub(super) fn adjust_hue(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
     let planes = gray_or_color("adjust_hue", image)?;
     if !(-0.5..=0.5).contains(&factor) {
-        let text = format!("adjust_hue: the factor is {factor}; give one from -0.5 to 0.5, half a turn each way");
-        return Err(TensorError::Argument(text).into());
+        return Err(wrong(format!(
+            "adjust_hue: the factor is {factor}; give one from -0.5 to 0.5, half a turn each way"
+        )));
     }
     if planes.channels == 1 {
         return Ok(image.clone());
@@ -172,7 +172,7 @@ fn inverted<P: Pixel>(value: P) -> P {
 pub(super) fn posterize(image: &AnyTensor, bits: u32) -> Result<AnyTensor> {
     let planes = Planes::of("posterize", image.shape())?;
     if bits > 8 {
-        return Err(TensorError::Argument(format!("posterize: bits is {bits}, but a byte has only 8")).into());
+        return Err(wrong(format!("posterize: bits is {bits}, but a byte has only 8")));
     }
     with_pixels!("posterize", image, planes.shape(), values => {
         values.iter_mut().for_each(|value| *value = with_bits(*value, bits));

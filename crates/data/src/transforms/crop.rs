@@ -2,11 +2,11 @@
 
 use std::ops::RangeInclusive;
 
-use pagelock_tensor::{AnyTensor, Error as TensorError, Generator, Kind, Tensor};
+use pagelock_tensor::{AnyTensor, Generator, Kind, Tensor};
 
 use super::functional;
 use super::image::{OUTSIDE, Planes, moved};
-use super::{Transform, below, between, wrong_shape};
+use super::{Transform, below, between, wrong, wrong_shape};
 use crate::Result;
 
 /// Implements [`Transform`] of pictures of any kind for types that have a function `of_any`, which is compiled once.
@@ -59,8 +59,8 @@ pub(super) fn random_window(
     fit: impl Fn(usize, usize) -> Option<[usize; 2]>,
 ) -> Option<Window> {
     for _ in 0..10 {
-        let area = planes.len() as f64 * between(random, *scale.start(), *scale.end());
-        let ratio = between(random, ratio.start().ln(), ratio.end().ln()).exp();
+        let area = planes.len() as f64 * between(random, scale);
+        let ratio = between(random, &(ratio.start().ln()..=ratio.end().ln())).exp();
         let sides = [area * ratio, area / ratio].map(|square| square.sqrt().round_ties_even() as usize);
         if let Some([height, width]) = fit(sides[0], sides[1]) {
             let (top, left) = (below(random, planes.height - height + 1), below(random, planes.width - width + 1));
@@ -371,8 +371,10 @@ impl FiveCrop {
         let planes = Planes::of("five_crop", image.shape())?;
         let [height, width] = self.size;
         let (Some(bottom), Some(right)) = (planes.height.checked_sub(height), planes.width.checked_sub(width)) else {
-            let text = format!("five_crop: the image is {}, smaller than {height} x {width}; crop less", image.shape());
-            return Err(TensorError::Argument(text).into());
+            return Err(wrong(format!(
+                "five_crop: the image is {}, smaller than {height} x {width}; crop less",
+                image.shape()
+            )));
         };
         let corner = |top, left| crop(image, Window { top, left, height, width });
         Ok([corner(0, 0)?, corner(0, right)?, corner(bottom, 0)?, corner(bottom, right)?])

@@ -2,13 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
+use pagelock_tensor::{AnyTensor, Generator};
 
-use super::between;
 use super::color::{check_factor, gray_or_color};
 use super::crop::for_pictures;
 use super::image::{Pixel, Planes, with_pixels};
-use super::wrong_shape;
+use super::{between, wrong, wrong_shape};
 use crate::Result;
 use crate::elements::for_each_pair;
 
@@ -41,7 +40,7 @@ impl GaussianBlur {
     }
 
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
-        gaussian_blur(&image, self.kernel_size, between(random, *self.sigma.start(), *self.sigma.end()))
+        gaussian_blur(&image, self.kernel_size, between(random, &self.sigma))
     }
 }
 
@@ -53,7 +52,7 @@ pub(super) fn gaussian_blur(image: &AnyTensor, kernel_size: [usize; 2], sigma: f
         return Err(wrong_shape("gaussian_blur", image.shape(), wanted));
     }
     if !(sigma > 0.0 && sigma.is_finite()) {
-        return Err(TensorError::Argument(format!("gaussian_blur: sigma is {sigma}; give one above 0")).into());
+        return Err(wrong(format!("gaussian_blur: sigma is {sigma}; give one above 0")));
     }
     let (_, _counted) = planes.resized("gaussian_blur", [planes.height, planes.width])?; // for a plane of floats
     let [down, right] = kernel_size.map(|len| gaussian(len, sigma));

@@ -6,7 +6,7 @@
 
 use std::ops::RangeInclusive;
 
-use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
+use pagelock_tensor::{AnyTensor, Generator};
 
 use super::crop::for_pictures;
 use super::image::{Pixel, Planes, with_pixels};
@@ -74,8 +74,9 @@ pub(super) fn affine(
     let planes = Planes::of("affine", image.shape())?;
     let matrix = affine.inverse(planes);
     if !matrix.iter().all(|entry| entry.is_finite()) {
-        let text = format!("affine: {affine:?} has no inverse; give finite numbers, and a scale that is not 0");
-        return Err(TensorError::Argument(text).into());
+        return Err(wrong(format!(
+            "affine: {affine:?} has no inverse; give finite numbers, and a scale that is not 0"
+        )));
     }
     warped("affine", image, matrix, [planes.height, planes.width], (interpolation, fill))
 }
@@ -90,7 +91,7 @@ pub(super) fn rotate(
 ) -> Result<AnyTensor> {
     let planes = Planes::of("rotate", image.shape())?;
     if !angle.is_finite() {
-        return Err(TensorError::Argument(format!("rotate: the angle is {angle}; give a finite one")).into());
+        return Err(wrong(format!("rotate: the angle is {angle}; give a finite one")));
     }
     let matrix = Affine { angle: -angle, ..Affine::default() }.inverse(planes);
     let size = match (expand, angle % 180.0 == 0.0, angle % 90.0 == 0.0) {
@@ -144,8 +145,9 @@ pub(super) fn perspective(
 ) -> Result<AnyTensor> {
     let planes = Planes::of("perspective", image.shape())?;
     let Some([a, b, c, d, e, f, g, h]) = coefficients(start, end) else {
-        let text = format!("perspective: {end:?} do not define a perspective; give four points, no three on a line");
-        return Err(TensorError::Argument(text).into());
+        return Err(wrong(format!(
+            "perspective: {end:?} do not define a perspective; give four points, no three on a line"
+        )));
     };
     sampled("perspective", image, [planes.height, planes.width], (interpolation, fill), &|row, column| {
         let (x, y) = (column as f64 + 0.5, row as f64 + 0.5);
@@ -197,8 +199,7 @@ fn sampled(
             with_pixels!(op, image, made.shape(), values => bilinear(&values, planes, made, fill, from))
         }
         Interpolation::Bicubic => {
-            let text = format!("{op}: only Nearest and Bilinear are supported here, not Bicubic");
-            Err(TensorError::Argument(text).into())
+            Err(wrong(format!("{op}: only Nearest and Bilinear are supported here, not Bicubic")))
         }
     }
 }
@@ -284,7 +285,7 @@ impl RandomRotation {
     }
 
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
-        let angle = between(random, *self.degrees.start(), *self.degrees.end());
+        let angle = between(random, &self.degrees);
         rotate(&image, angle, self.interpolation, self.expand, self.fill)
     }
 }
@@ -331,11 +332,11 @@ impl RandomAffine {
 
     fn of_any(&self, image: AnyTensor, random: &Generator) -> Result<AnyTensor> {
         let planes = Planes::of("random_affine", image.shape())?;
-        let draw = |range: &RangeInclusive<f64>| between(random, *range.start(), *range.end());
+        let draw = |range| between(random, range);
         let angle = draw(&self.degrees);
         let move_by = |part: f64, size: usize| {
             let most = part * size as f64;
-            between(random, -most, most).round_ties_even()
+            between(random, &(-most..=most)).round_ties_even()
         };
         let translate = [move_by(self.translate[0], planes.width), move_by(self.translate[1], planes.height)];
         let (scale, shear) = (draw(&self.scale), [draw(&self.shear[0]), draw(&self.shear[1])]);

@@ -2,11 +2,11 @@
 //! only move.
 
 use pagelock_memory::HeapReservation;
-use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Shape, Tensor};
+use pagelock_tensor::{AnyTensor, DType, Element, Shape, Tensor};
 
-use super::wrong_shape;
+use super::{wrong, wrong_shape};
+use crate::Result;
 use crate::elements::{for_each_pair, with_element};
-use crate::{Error, Result};
 
 /// The sizes of `[channels, height, width]`.
 #[derive(Clone, Copy)]
@@ -39,8 +39,7 @@ impl Planes {
         let sizes = [self.channels.max(1), height.max(1), width.max(1), size_of::<f32>()];
         let n = sizes.into_iter().try_fold(1_usize, usize::checked_mul);
         let n = n.filter(|&n| isize::try_from(n).is_ok()).ok_or_else(|| {
-            let text = format!("{op}: an image of {height} x {width} is larger than any memory; make it smaller");
-            Error::from(TensorError::Argument(text))
+            wrong(format!("{op}: an image of {height} x {width} is larger than any memory; make it smaller"))
         })?;
         Ok((Self { channels: self.channels, height, width }, HeapReservation::new(n as u64)?))
     }
@@ -107,10 +106,7 @@ impl Pixels {
         match image.dtype() {
             DType::U8 => Ok(Self::Bytes(image.int()?.to_vec()?)),
             dtype if dtype.is_float() => Ok(Self::Floats(image.float()?.to_vec()?)),
-            dtype => {
-                let text = format!("{op}: the image is {dtype}, but pixels must be uint8 or floats; convert it");
-                Err(TensorError::Argument(text).into())
-            }
+            dtype => Err(wrong(format!("{op}: the image is {dtype}, but pixels must be uint8 or floats; convert it"))),
         }
     }
 

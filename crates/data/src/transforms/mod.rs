@@ -256,16 +256,13 @@ impl<const CHANNELS: usize> Normalize<CHANNELS> {
 fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<Vec<u8>> {
     match image.dtype() {
         DType::U8 => Ok(image.to_vec()?),
-        dtype => {
-            let text = format!("{op}: the image is {dtype}, but pixels must be uint8; use to_dtype(DType::U8)");
-            Err(TensorError::Argument(text).into())
-        }
+        dtype => Err(wrong(format!("{op}: the image is {dtype}, but pixels must be uint8; use to_dtype(DType::U8)"))),
     }
 }
 
-/// A random number from `low` to `high`.
-fn between(random: &Generator, low: f64, high: f64) -> f64 {
-    low + random.next_f64() * (high - low)
+/// A random number in the range.
+fn between(random: &Generator, range: &RangeInclusive<f64>) -> f64 {
+    range.start() + random.next_f64() * (range.end() - range.start())
 }
 
 /// Returns an error unless all ratios in the range, which are those of width to height, are above 0 and finite.
@@ -274,8 +271,7 @@ fn check_ratio(op: &'static str, ratio: &RangeInclusive<f64>) -> Result<()> {
     if 0.0 < least && least <= most && most.is_finite() {
         return Ok(());
     }
-    let text = format!("{op}: the ratio is from {least} to {most}; give a range of finite numbers above 0");
-    Err(TensorError::Argument(text).into())
+    Err(wrong(format!("{op}: the ratio is from {least} to {most}; give a range of finite numbers above 0")))
 }
 
 /// A random whole number below `n`. `n` must be at least 1.

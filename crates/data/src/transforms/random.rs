@@ -62,7 +62,7 @@ impl ColorJitter {
         ];
         random.shuffle(&mut changes);
         changes.into_iter().try_fold(image, |image, (change, range)| match range {
-            Some(range) => change(&image, between(random, *range.start(), *range.end())),
+            Some(range) => change(&image, between(random, range)),
             None => Ok(image),
         })
     }

@@ -7,13 +7,13 @@
 use std::ops::RangeInclusive;
 
 use pagelock_memory::HeapReservation;
-use pagelock_tensor::{AnyTensor, Error as TensorError, Generator};
+use pagelock_tensor::{AnyTensor, Generator};
 
-use super::check_ratio;
 use super::crop::{Window, for_pictures, random_window};
 use super::image::{Pixel, Planes, moved, with_pixels};
+use super::{check_ratio, wrong};
+use crate::Result;
 use crate::elements::for_each_pair;
-use crate::{Error, Result};
 
 for_pictures! { Resize RandomResizedCrop }
 
@@ -120,10 +120,9 @@ pub(super) fn resized_crop(
     let Window { top, left, height, width } = window;
     if !window.is_within(planes) || [height, width, size[0], size[1]].contains(&0) {
         let (shape, [to_height, to_width]) = (image.shape(), size);
-        let text = format!(
+        return Err(wrong(format!(
             "resize: {window:?} of {shape} cannot become {to_height} x {to_width}; give sizes of at least 1 within the image"
-        );
-        return Err(Error::from(TensorError::Argument(text)));
+        )));
     }
     if interpolation == Interpolation::Nearest {
         let source = |start: usize, from: usize, to: usize| {
