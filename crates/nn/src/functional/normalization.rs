@@ -54,14 +54,7 @@ pub fn group_norm(
     eps: f64,
 ) -> Result<Tensor> {
     const OP: &str = "group_norm";
-    let [batch, channels, ref space @ ..] = *x.dims() else {
-        return Err(wrong_shape(
-            OP,
-            "the input",
-            x.shape(),
-            "it must be [batch, channels, ..]; unsqueeze a batch dimension",
-        ));
-    };
+    let [batch, channels, len] = rows_of_channels(OP, x)?;
     if channels.checked_rem(num_groups) != Some(0) {
         return Err(wrong_argument(
             OP,
@@ -71,8 +64,18 @@ pub fn group_norm(
         ));
     }
     check_per_channel(OP, x, channels, [weight, bias])?;
-    let len = channels / num_groups * space.iter().product::<usize>();
-    affine(&normalized(x, [batch, num_groups, len], eps)?, weight, bias)
+    affine(&normalized(x, [batch, num_groups, channels / num_groups * len], eps)?, weight, bias)
+}
+
+/// The sizes of `x` as `[batch, channels, elements of a channel]`; an error if it has no channels.
+fn rows_of_channels(op: &str, x: &Tensor) -> Result<[usize; 3]> {
+    match *x.dims() {
+        [batch, channels, ref space @ ..] => Ok([batch, channels, space.iter().product()]),
+        _ => {
+            let expected = "it must be [batch, channels, ..]; unsqueeze a batch dimension";
+            Err(wrong_shape(op, "the input", x.shape(), expected))
+        }
+    }
 }
 
 /// Normalizes the rows of `x`, reshaped to `rows`, to mean 0 and variance 1. The result has the shape of `x`.
@@ -102,15 +105,7 @@ fn normalized(x: &Tensor, rows: [usize; 3], eps: f64) -> Result<Tensor> {
 /// weight or bias have another shape.
 pub fn instance_norm(x: &Tensor, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Result<Tensor> {
     const OP: &str = "instance_norm";
-    let [batch, channels, ref space @ ..] = *x.dims() else {
-        return Err(wrong_shape(
-            OP,
-            "the input",
-            x.shape(),
-            "it must be [batch, channels, ..]; unsqueeze a batch dimension",
-        ));
-    };
-    let len = space.iter().product::<usize>();
+    let [batch, channels, len] = rows_of_channels(OP, x)?;
     if len < 2 && !x.is_empty() {
         return Err(wrong_shape(
             OP,
@@ -199,10 +194,7 @@ pub(super) fn check_probability(op: &str, p: f64) -> Result<()> {
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if `p` is not in `0..=1`, or `x` has no channels.
 pub fn feature_dropout(x: &Tensor, p: f64, training: bool, generator: &Generator) -> Result<Tensor> {
-    if x.rank() < 2 {
-        let expected = "it must be [batch, channels, ..]; unsqueeze a batch dimension";
-        return Err(wrong_shape("feature_dropout", "the input", x.shape(), expected));
-    }
+    rows_of_channels("feature_dropout", x)?;
     check_probability("feature_dropout", p)?;
     if !training {
         return Ok(x.clone());
