@@ -35,13 +35,16 @@ fn whole<P: Pixel>(value: f32) -> f32 {
     if P::BOUND == 255.0 { value.floor() } else { value }
 }
 
+/// The picture with each of its values changed.
+fn each<P: Pixel>(mut values: Vec<P>, change: impl Fn(P) -> P) -> Vec<P> {
+    values.iter_mut().for_each(|value| *value = change(*value));
+    values
+}
+
 pub(super) fn adjust_brightness(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
     let planes = gray_or_color("adjust_brightness", image)?;
     let factor = check_factor("adjust_brightness", factor)?;
-    with_pixels!("adjust_brightness", image, planes.shape(), values => {
-        values.iter_mut().for_each(|value| *value = Pixel::cut(value.float() * factor));
-        values
-    })
+    with_pixels!("adjust_brightness", image, planes.shape(), values => each(values, |value| Pixel::cut(value.float() * factor)))
 }
 
 pub(super) fn adjust_contrast(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
@@ -50,15 +53,14 @@ pub(super) fn adjust_contrast(image: &AnyTensor, factor: f64) -> Result<AnyTenso
     with_pixels!("adjust_contrast", image, planes.shape(), values => contrasted(values, planes, factor))
 }
 
-fn contrasted<P: Pixel>(mut values: Vec<P>, planes: Planes, factor: f32) -> Vec<P> {
+fn contrasted<P: Pixel>(values: Vec<P>, planes: Planes, factor: f32) -> Vec<P> {
     let gray = |at: usize| match planes.channels {
         3 => whole::<P>(luma(&values, planes.len(), at)),
         _ => values[at].float(),
     };
     let sum: f64 = (0..planes.len()).map(|at| f64::from(gray(at))).sum();
     let rest = (sum / planes.len().max(1) as f64) as f32 * (1.0 - factor);
-    values.iter_mut().for_each(|value| *value = P::cut(value.float() * factor + rest));
-    values
+    each(values, |value| P::cut(value.float() * factor + rest))
 }
 
 pub(super) fn adjust_saturation(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
@@ -158,10 +160,7 @@ fn hsv_to_rgb([h, s, v]: [f32; 3]) -> [f32; 3] {
 
 pub(super) fn invert(image: &AnyTensor) -> Result<AnyTensor> {
     let planes = Planes::of("invert", image.shape())?;
-    with_pixels!("invert", image, planes.shape(), values => {
-        values.iter_mut().for_each(|value| *value = inverted(*value));
-        values
-    })
+    with_pixels!("invert", image, planes.shape(), values => each(values, inverted))
 }
 
 fn inverted<P: Pixel>(value: P) -> P {
@@ -174,10 +173,7 @@ pub(super) fn posterize(image: &AnyTensor, bits: u32) -> Result<AnyTensor> {
     if bits > 8 {
         return Err(wrong(format!("posterize: bits is {bits}, but a byte has only 8")));
     }
-    with_pixels!("posterize", image, planes.shape(), values => {
-        values.iter_mut().for_each(|value| *value = with_bits(*value, bits));
-        values
-    })
+    with_pixels!("posterize", image, planes.shape(), values => each(values, |value| with_bits(value, bits)))
 }
 
 fn with_bits<P: Pixel>(value: P, bits: u32) -> P {
@@ -193,8 +189,7 @@ pub(super) fn solarize(image: &AnyTensor, threshold: f64) -> Result<AnyTensor> {
     let planes = Planes::of("solarize", image.shape())?;
     let threshold = threshold as f32;
     with_pixels!("solarize", image, planes.shape(), values => {
-        values.iter_mut().filter(|value| value.float() >= threshold).for_each(|value| *value = inverted(*value));
-        values
+        each(values, |value| if value.float() >= threshold { inverted(value) } else { value })
     })
 }
 
