@@ -1,4 +1,4 @@
-//! [`setters!`]: methods that each change one setting of a value.
+//! [`setters!`]: methods that each change one setting of a value. [`default_is_new!`]: the value before the changes.
 
 /// `setters! { Type, docs setting: type [=> field = value, ..]; .. }`: for each setting a method that takes and returns
 /// the value. Without a field, the setting is the field of that name; without a type, the method has no argument.
@@ -21,3 +21,15 @@ macro_rules! setters {
     };
 }
 pub(crate) use setters;
+
+/// Implements `Default` of a type by its `new`.
+macro_rules! default_is_new {
+    ($name:ident) => {
+        impl Default for $name {
+            fn default() -> Self {
+                Self::new()
+            }
+        }
+    };
+}
+pub(crate) use default_is_new;

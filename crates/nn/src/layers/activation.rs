@@ -3,7 +3,7 @@
 use super::{debug_is_display, number, one_setting};
 use crate::functional::shared::wrong_shape;
 use crate::functional::{self as F, Approximate};
-use crate::setters::setters;
+use crate::setters::{default_is_new, setters};
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
@@ -58,11 +58,7 @@ macro_rules! with_settings {
 
         setters! { $name, $($(#[$of_setting])* $setting: $type;)+ }
 
-        impl Default for $name {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
+        default_is_new!($name);
 
         impl Forward for $name {
             fn forward(&self, $x: &Tensor) -> Result<Tensor> {

@@ -1,7 +1,7 @@
 //! [`CosineSimilarity`] and [`PairwiseDistance`]: how similar two inputs are.
 
 use super::debug_is_display;
-use crate::setters::setters;
+use crate::setters::{default_is_new, setters};
 use crate::{Module, functional, module_scope};
 use pagelock_tensor::{Result, Tensor};
 
@@ -45,11 +45,7 @@ setters! { CosineSimilarity,
     eps: f64;
 }
 
-impl Default for CosineSimilarity {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+default_is_new!(CosineSimilarity);
 
 debug_is_display!(CosineSimilarity);
 
@@ -98,10 +94,6 @@ setters! { PairwiseDistance,
     keepdim: bool;
 }
 
-impl Default for PairwiseDistance {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+default_is_new!(PairwiseDistance);
 
 debug_is_display!(PairwiseDistance);

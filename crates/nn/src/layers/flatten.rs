@@ -1,6 +1,7 @@
 //! [`Flatten`], [`Unflatten`] and [`Identity`]: layers that change the shape, or nothing.
 
 use super::{debug_is_display, tuple};
+use crate::setters::default_is_new;
 use crate::{Forward, Module, module_scope};
 use pagelock_tensor::{IntoShape, Result, Shape, Tensor};
 
@@ -37,11 +38,7 @@ impl Flatten {
     }
 }
 
-impl Default for Flatten {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+default_is_new!(Flatten);
 
 impl Forward for Flatten {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {

@@ -3,7 +3,7 @@
 use super::{debug_is_display, number};
 use crate::functional as F;
 use crate::parameter::charged;
-use crate::setters::setters;
+use crate::setters::{default_is_new, setters};
 use crate::{Forward, Mode, Module, Parameter, module_scope};
 use pagelock_tensor::{Result, Tensor, default_generator};
 
@@ -91,11 +91,7 @@ setters! { RReLU,
     upper: f64;
 }
 
-impl Default for RReLU {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+default_is_new!(RReLU);
 
 impl Forward for RReLU {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {

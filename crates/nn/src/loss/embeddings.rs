@@ -5,7 +5,7 @@ use std::fmt;
 use super::{check_same, loss, reduced};
 use crate::functional::pairwise_distance;
 use crate::functional::shared::{constant, wrong_argument, wrong_shape};
-use crate::setters::setters;
+use crate::setters::{default_is_new, setters};
 use crate::{Module, PairwiseDistance, module_scope};
 use pagelock_tensor::{Bool, Reduction, Result, Tensor};
 
@@ -240,11 +240,7 @@ setters! { TripletMarginWithDistanceLoss,
     reduction: Reduction;
 }
 
-impl Default for TripletMarginWithDistanceLoss {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+default_is_new!(TripletMarginWithDistanceLoss);
 
 impl fmt::Debug for TripletMarginWithDistanceLoss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

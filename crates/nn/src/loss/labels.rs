@@ -3,7 +3,7 @@
 use super::{check_same, in_precision, reduced};
 use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
 use crate::functional::{class_mask, one_hot_unchecked};
-use crate::setters::setters;
+use crate::setters::{default_is_new, setters};
 use crate::{Buffer, Module, module_scope};
 use pagelock_tensor::autograd::{Context, Function};
 use pagelock_tensor::{DType, Int, Reduction, Result, Tensor};
@@ -42,11 +42,7 @@ macro_rules! weighted_loss {
             reduction: Reduction;
         }
 
-        impl Default for $name {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
+        default_is_new!($name);
     };
 }
 

@@ -64,11 +64,7 @@ macro_rules! loss {
             $($(#[$of_setting])* $setting: $type;)*
         }
 
-        impl Default for $name {
-            fn default() -> Self {
-                Self::new()
-            }
-        }
+        crate::setters::default_is_new!($name);
     };
 }
 use loss;

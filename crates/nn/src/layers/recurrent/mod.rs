@@ -9,7 +9,7 @@ use super::{debug_is_display, number};
 use crate::functional::shared::{wrong_argument, wrong_shape};
 use crate::parameter::charged;
 use crate::rnn::{self, PackedSequence};
-use crate::setters::setters;
+use crate::setters::{default_is_new, setters};
 use crate::{Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
 
@@ -42,11 +42,7 @@ pub enum RNNNonlinearity {
     Relu,
 }
 
-impl Default for RNNOptions {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+default_is_new!(RNNOptions);
 
 impl RNNOptions {
     /// One forward layer with biases, for inputs `[steps, batch, ..]`.
