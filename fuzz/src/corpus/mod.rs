@@ -75,6 +75,7 @@ fn states() -> Vec<Vec<u8>> {
         epoch: 3,
         batch: 17,
         turn: None,
+        seed: Some(5),
         len: 50_000,
         batch_size: 64,
         drop_last: false,
@@ -83,6 +84,7 @@ fn states() -> Vec<Vec<u8>> {
     };
     let stream = LoaderState {
         turn: Some(2),
+        seed: None,
         len: 8,
         drop_last: true,
         order: "all".to_owned(),
