@@ -108,11 +108,12 @@ pub fn entries() -> Vec<Operation> {
         )
         .samples([0, 1, 2, 7].map(|n| counted(json!({ "start": -1.0, "end": 2.0, "n": n }))))
         .large(|n| vec![sample([]).args(json!({ "start": 0.0, "end": 1.0, "n": n }))]),
-        new(
+        Operation::new(
             "logspace",
             "torch.logspace(start, end, n, 2, dtype=dtype)",
             run! { floats |c| c.options().logspace(c.float("start"), c.float("end"), c.size("n"), 2.0) },
         )
+        .without_derivative()
         .samples([1, 7].map(|n| counted(json!({ "start": -1.0, "end": 2.0, "n": n }))))
         .large(|n| vec![sample([]).args(json!({ "start": 0.0, "end": 1.0, "n": n }))]),
     ]
