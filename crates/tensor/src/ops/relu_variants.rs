@@ -90,18 +90,10 @@ scalar! { LeakyRelu: Real, "leaky_relu", Inputs, Same, |op| [slope = op.0],
 |saved, grad| apply(LeakyReluGrad(op.0), [grad, saved.input(0)]) }
 
 /// The gradient where x is above 0, else the gradient times the slope.
+#[derive(Clone, Copy)]
 struct LeakyReluGrad(Scalar);
 mixed! { LeakyReluGrad[2]: "leaky_relu's gradient", [grad, x], |op| [slope = op.0],
 |R| if x > R::ZERO { grad } else { grad * slope }, map2, "x > 0 ? grad : grad * slope" }
-
-impl Derivative<2> for LeakyReluGrad {
-    const SAVES: Saves = Saves::Inputs;
-
-    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        let of_grad = saved.grad_of(0, || apply(LeakyReluGrad(self.0), [h, saved.input(1)]))?;
-        Ok([of_grad, None]) // piecewise constant in x
-    }
-}
 
 /// `above · x` above 0, else `below · (e^(rate·x) − 1)`.
 #[derive(Clone, Copy)]
@@ -163,23 +155,22 @@ impl Derivative<3> for PreluGrad {
 }
 
 /// 0 where x is above 0, also for an infinite or NaN gradient, else the gradient.
+#[derive(Clone, Copy)]
 struct WhereNotPositive;
 mixed! { WhereNotPositive[2]: "prelu's gradient", [grad, x], |_op| [], |R| if x > R::ZERO { R::ZERO } else { grad }, map2,
 "x > 0 ? 0 : grad" }
-
-impl Derivative<2> for WhereNotPositive {
-    const SAVES: Saves = Saves::Inputs;
-
-    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        Ok([saved.grad_of(0, || apply(WhereNotPositive, [h, saved.input(1)]))?, None])
-    }
-}
 
 /// The threshold, and the value in place of elements up to it.
 struct Threshold([f64; 2]);
 scalar! { Threshold: Real, "threshold", Inputs, Same, |op| [most = Scalar::Float(op.0[0]), value = Scalar::Float(op.0[1])],
 |x| if x <= most { value } else { x }, "x <= most ? value : x",
-|saved, grad| grad.where_positive(&saved.input(0).add_scalar(-op.0[0])?) }
+|saved, grad| apply(ThresholdGrad(Scalar::Float(op.0[0])), [grad, saved.input(0)]) }
+
+/// 0 where x is at most the threshold, else the gradient.
+#[derive(Clone, Copy)]
+struct ThresholdGrad(Scalar);
+mixed! { ThresholdGrad[2]: "threshold's gradient", [grad, x], |op| [most = op.0], |R| if x <= most { R::ZERO } else { grad },
+map2, "x <= most ? 0 : grad" }
 
 struct Hardshrink(Scalar);
 scalar! { Hardshrink: Real, "hardshrink", Inputs, Same, |op| [lambda = op.0],
@@ -193,14 +184,21 @@ scalar! { Softshrink: Real, "softshrink", Inputs, Same, |op| [lambda = op.0],
 |saved, grad| apply(ShrinkGrad(op.0), [grad, saved.input(0)]) }
 
 /// The gradient where the magnitude of x is above `lambda`, else 0, also where x is NaN, as in PyTorch.
+#[derive(Clone, Copy)]
 struct ShrinkGrad(Scalar);
 mixed! { ShrinkGrad[2]: "softshrink's gradient", [grad, x], |op| [lambda = op.0],
 |R| if x > lambda || x < -lambda { grad } else { R::ZERO }, map2, "x > lambda || x < -lambda ? grad : 0" }
 
-impl Derivative<2> for ShrinkGrad {
-    const SAVES: Saves = Saves::Inputs;
+/// The derivative of an operation on a gradient and x that is linear in the gradient, and piecewise constant in x.
+macro_rules! linear_in_grad {
+    ($($name:ident)+) => {$(
+        impl Derivative<2> for $name {
+            const SAVES: Saves = Saves::Inputs;
 
-    fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
-        Ok([saved.grad_of(0, || apply(ShrinkGrad(self.0), [h, saved.input(1)]))?, None])
-    }
+            fn backward(&self, saved: &Saved<'_, 2>, h: &Tensor) -> Result<[Option<Tensor>; 2]> {
+                Ok([saved.grad_of(0, || apply(*self, [h, saved.input(1)]))?, None])
+            }
+        }
+    )+};
 }
+linear_in_grad! { LeakyReluGrad WhereNotPositive ThresholdGrad ShrinkGrad }
