@@ -2,6 +2,7 @@
 
 use pagelock_tensor::text::{shortened, whole_text};
 use pagelock_tensor::{DType, Shape};
+use std::collections::HashSet;
 use std::error::Error as StdError;
 use std::fmt;
 use std::path::PathBuf;
@@ -128,9 +129,11 @@ impl fmt::Display for Misfit {
 
 /// The prefix with which all `names` are in `longer`, such as `module.`.
 fn prefix_of(longer: &[String], names: &[String]) -> Option<String> {
+    const MOST: usize = 16; // prefixes that are tried
+    let known: HashSet<&str> = longer.iter().map(String::as_str).collect();
     let prefixes = longer.iter().filter_map(|name| name.strip_suffix(names.first()?)).filter(|p| p.ends_with('.'));
-    let is_before = |prefix: &str, name| longer.iter().any(|other| other.strip_prefix(prefix) == Some(name));
-    prefixes.into_iter().find(|prefix| names.iter().all(|name| is_before(prefix, name))).map(shortened)
+    let is_before = |prefix: &str, name: &String| known.contains(format!("{prefix}{name}").as_str());
+    prefixes.take(MOST).find(|prefix| names.iter().all(|name| is_before(prefix, name))).map(shortened)
 }
 
 /// The first ten items as text, and the number of the others.

@@ -398,7 +398,7 @@ impl VisitEvent<'_> {
     }
 }
 
-/// Traverses a module and reports each child, parameter, buffer and mode.
+/// Traverses a module and reports each child, parameter, buffer, mode and generator.
 ///
 /// # Examples
 /// A layer that writes `visit` by hand:
@@ -460,7 +460,7 @@ impl<'a> Visitor<'a> {
         visit(&mut Visitor { path: self.path.clone(), report: &mut filtered });
     }
 
-    /// Reports a parameter, buffer or mode at the current path.
+    /// Reports a parameter, buffer, mode or generator at the current path.
     pub fn report(&mut self, event: VisitEvent<'_>) {
         (self.report)(&self.path, event);
     }

@@ -180,11 +180,11 @@ impl Checkpoint {
     ///
     /// # Errors
     /// [`Error::Argument`] if two tensors of `dict` have the same name, the checkpoint already has an entry of that
-    /// name, or `name` is empty or has a dot.
+    /// name, or `name` is empty, has a dot, or is `generators`, under which those of models are saved.
     pub fn tensors(mut self, name: &str, dict: &StateDict) -> Result<Self> {
         dict.check_names()?;
-        if name.contains('.') || name.is_empty() {
-            let problem = "the name must be non-empty and without dots";
+        if name.contains('.') || name.is_empty() || name == GENERATORS {
+            let problem = "the name must be non-empty, without dots, and not `generators`";
             return Err(Error::Argument(format!("Checkpoint: `{name}` cannot be saved: {problem}")));
         }
         for (entry, tensor) in dict.iter() {

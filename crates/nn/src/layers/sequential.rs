@@ -109,7 +109,7 @@ impl Forward for Sequential {
 }
 
 /// Adds the name and the type of a layer to an [`Error::Argument`]; other errors stay as they are. The error of a layer
-/// in a layer gets a dotted path, as in names of parameters.
+/// in a layer gets a dotted path of the positions on the way.
 pub(super) fn in_layer(error: Error, name: impl fmt::Display, layer: &dyn Module) -> Error {
     match error {
         Error::Argument(text) => Error::Argument(match text.strip_prefix("layer `") {

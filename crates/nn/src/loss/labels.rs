@@ -80,7 +80,7 @@ impl BCELoss {
     /// The loss.
     ///
     /// # Errors
-    /// The shapes differ, there is no element to take the mean of, or on the CPU an input is outside 0 to 1.
+    /// The shapes differ, there is no element to take the mean of, or on the CPU an input is NaN or outside 0 to 1.
     pub fn forward(&self, input: &Tensor, target: &Tensor) -> Result<Tensor> {
         let _scope = module_scope(self);
         check_same("BCELoss", input, target)?;

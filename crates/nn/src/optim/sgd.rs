@@ -44,10 +44,10 @@ settings! { Sgd: SgdRule
     momentum: f64 => momentum, at_least_0;
     /// New gradients enter the momentum with the factor `1 − dampening`; 0 by default.
     dampening: f64 => dampening;
-    /// Whether to use Nesterov momentum, which needs a momentum above 0 and no dampening; false by default.
-    nesterov: bool => nesterov;
     /// How much of each parameter is added to its gradient, at least 0; 0 by default.
     weight_decay: f64 => weight_decay, at_least_0;
+    /// Whether to use Nesterov momentum, which needs a momentum above 0 and no dampening; false by default.
+    nesterov: bool => nesterov;
     /// Whether to maximize instead of minimize; false by default.
     maximize: bool => maximize;
 }

@@ -271,6 +271,7 @@ fn what_does_not_fit_is_refused_by_name_and_changes_nothing() {
     assert!(there.checkpoints.at(7).unwrap_err().to_string().contains("no checkpoint of step 7, only of [1, 2]"));
     let twice = holding(1.0).value("epoch", 1_u64).unwrap_err().to_string();
     assert!(twice.contains("`values.epoch` was added already"), "{twice}");
+    assert!(Checkpoint::new().module("generators", &weight(1.0)).is_err());
     assert!(Checkpoint::new().tensors("a.b", &StateDict::new()).is_err());
 }
 
