@@ -91,14 +91,18 @@ impl Destination for WithoutGaps {
     }
 }
 
-/// Whether a tensor's memory has other elements between its first and its last, or shows elements twice.
+/// Whether a tensor's memory has other elements between its first and its last, or shows elements twice. If not, each
+/// stride is the product of the sizes of all dimensions further in.
 fn has_gaps(dims: &[usize], strides: &[usize]) -> bool {
-    let len: usize = dims.iter().product();
-    len > 0 && dims.iter().zip(strides).map(|(size, stride)| (size - 1) * stride).sum::<usize>() + 1 != len
+    let is_further_in = |other: usize, dim: usize| (strides[other], dim) < (strides[dim], other);
+    let n_further_in = |dim: usize| -> usize {
+        (0..dims.len()).filter(|&other| other != dim && is_further_in(other, dim)).map(|other| dims[other]).product()
+    };
+    !dims.contains(&0) && (0..dims.len()).any(|dim| dims[dim] > 1 && strides[dim] != n_further_in(dim))
 }
 
 /// A copy without gaps and without a gradient. Its dimensions have the same order in memory, so strides are kept if there
-/// were no gaps.
+/// were no gaps. The copy of an expanded tensor is contiguous.
 pub(crate) fn without_gaps(tensor: &AnyTensor) -> Result<AnyTensor> {
     Ok(match tensor.dtype() {
         dtype if dtype.is_float() => in_order(tensor.float()?.detach())?.into(),
@@ -108,6 +112,9 @@ pub(crate) fn without_gaps(tensor: &AnyTensor) -> Result<AnyTensor> {
 }
 
 fn in_order<K: Kind>(mut tensor: Tensor<K>) -> Result<Tensor<K>> {
+    if tensor.dims().iter().zip(tensor.strides()).any(|(&size, &stride)| size > 1 && stride == 0) {
+        return Ok(tensor.deep_clone()?);
+    }
     let mut swaps = Vec::new();
     for at in 0..tensor.rank() {
         let widest = (at..tensor.rank()).rev().max_by_key(|&dim| tensor.strides()[dim]).unwrap_or(at);
@@ -250,5 +257,29 @@ impl<K: Eq + Hash, V: PinMemory, S: BuildHasher + Default> PinMemory for HashMap
 
     fn is_pinned(&self) -> bool {
         self.values().all(V::is_pinned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gaps_and_repeated_elements_are_found_and_closed() -> Result<()> {
+        let x = Tensor::arange(0_i64, 60, 1)?.reshape([3, 4, 5])?;
+        let dense = [x.clone(), x.permute([2, 0, 1])?, x.narrow(0, 1, 1)?, x.narrow(0, 1, 2)?, x.narrow(0, 3, 0)?];
+        for x in dense {
+            assert!(!has_gaps(x.dims(), x.strides()), "{:?}", x.strides());
+        }
+        let every_third = x.flatten(0, -1)?.narrow(0, 0, 6)?.reshape([2, 3])?.narrow(1, 0, 1)?.expand([2, 2])?;
+        let of_one = x.narrow(0, 1, 1)?.expand([7, 4, 5])?;
+        for x in [every_third, of_one, x.narrow(1, 0, 2)?, x.permute([2, 1, 0])?.narrow(1, 1, 2)?] {
+            assert!(has_gaps(x.dims(), x.strides()), "{:?}", x.strides());
+            let closed = without_gaps(&x.clone().into())?.int()?;
+            assert!(!has_gaps(closed.dims(), closed.strides()), "{:?}", closed.strides());
+            assert!(!x.strides().contains(&0) || closed.strides() == x.contiguous()?.strides());
+            assert_eq!(closed.to_vec::<i64>()?, x.to_vec::<i64>()?);
+        }
+        Ok(())
     }
 }
