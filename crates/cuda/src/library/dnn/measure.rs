@@ -5,8 +5,8 @@ use super::{
     plan::{Operation, Plan, UNSUPPORTED},
 };
 use crate::{
-    error::{Error, Result},
-    library::work::Refusal,
+    error::Result,
+    library::work::{self, Refusal},
     stream::Stream,
     sync::lock,
     user_cache::{UserCache, hash},
@@ -53,16 +53,10 @@ impl Dnn {
         Ok(plans.collect())
     }
 
-    /// How long the plan takes; `None` if it fails or there is no memory for it.
+    /// How long the plan takes; `None` if it fails. A shortage of memory is an error: without the plan, another one would
+    /// be stored as the fastest.
     fn seconds(&self, stream: &Stream, plan: &Plan, call: &Call<'_>) -> Result<Option<f64>> {
-        let scratch = match plan.scratch_bytes() {
-            0 => None,
-            bytes => match stream.allocate::<u8>(bytes) {
-                Ok(scratch) => Some(scratch),
-                Err(Error::OutOfMemory { .. } | Error::Memory(_)) => return Ok(None),
-                Err(other) => return Err(other),
-            },
-        };
+        let scratch = work::scratch(stream, plan.scratch_bytes())?;
         let mut least = f64::INFINITY;
         for time in 0..=REPETITIONS {
             let start = stream.record_timed()?;
