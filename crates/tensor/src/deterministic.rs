@@ -12,8 +12,8 @@ thread_local! {
 /// operations give the same bits each time. This is PyTorch's `torch.use_deterministic_algorithms`.
 ///
 /// Only one computation is faster without them: the gradients of [`fused_attention`](crate::Tensor::fused_attention)
-/// on a GPU. The setting that counts is the one during the forward pass. Also, if the GPU's memory is so full that an
-/// algorithm of NVIDIA's libraries gets no scratch memory, a slower algorithm is used instead of returning an error.
+/// on a GPU. The setting that counts is the one during the forward pass. Without them, an operation for which NVIDIA's
+/// libraries get no scratch memory is computed by slower kernels of this crate; with them, it is an error.
 ///
 /// ```
 /// use pagelock_tensor::{are_deterministic_algorithms_enabled, with_deterministic_algorithms};

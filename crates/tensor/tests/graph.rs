@@ -406,3 +406,12 @@ fn the_order_in_which_a_graph_was_made_does_not_change_the_order_of_sums() -> Re
     }
     Ok(())
 }
+
+#[test]
+fn a_start_gradient_of_another_shape_is_refused_also_where_it_leads_to_no_target() -> Result<()> {
+    let (x, y) = (leaf(&[1.0, 2.0]), leaf(&[3.0]));
+    let (a, b) = (x.mul_scalar(2.0)?, y.mul_scalar(2.0)?);
+    let start = Backward { gradient: Some(Tensor::ones([2])?), ..Backward::default() };
+    assert!(autograd::grad(&[&a, &b], &[&x], start).is_err());
+    Ok(())
+}

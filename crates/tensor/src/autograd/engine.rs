@@ -181,8 +181,8 @@ impl Pending {
 
     /// Stores a gradient that arrives at `node`, if that is listed: in `grads` if it is the first, else in `unadded`.
     fn arrive(&mut self, node: &NodeRef, grad: Raw) -> Result<()> {
-        let Some(position) = self.position(node) else { return Ok(()) };
         node.check_shape("backward", &grad)?;
+        let Some(position) = self.position(node) else { return Ok(()) };
         let grad = node.acceptable(grad)?;
         if self.grads[position].is_none() {
             self.grads[position] = Some(grad);
@@ -253,7 +253,7 @@ struct Buffers {
 
 /// The largest capacity that idle buffers keep, and how many buffers a thread keeps: a hook that runs a backward pass
 /// uses its own.
-const MAX_CAPACITY: usize = 1024;
+const MAX_CAPACITY: usize = 1 << 14;
 const MAX_BUFFERS: usize = 4;
 
 thread_local! {

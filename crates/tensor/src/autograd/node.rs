@@ -1,7 +1,8 @@
 //! The graph: one node per recorded result, with edges to the nodes of its inputs.
 //!
-//! Edges point from later to earlier nodes only, so the graph has no cycles. Numbers ([`Node::seq`]) identify nodes.
-//! Nodes are freed without recursion: a chain of a million operations does not overflow the stack.
+//! Edges point from later to earlier nodes only, so the graph has no cycles. Numbers ([`Node::seq`]) identify nodes;
+//! inputs have lower ones. Nodes are freed without recursion: a chain of a million operations does not overflow the
+//! stack.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -28,10 +28,27 @@ struct Product : Sum {
     INLINE Q of(Q earlier, Q later) { return times(earlier, later); }
 };
 
+INLINE Q result(Q part) { return part; }
+INLINE void store_factor(Q*, u64, Q) {}
+INLINE Q of_lane(Q part, u32 lane) { return __shfl_sync(~0u, part, lane); }
+
+#if defined(KERNEL_recurrence_lines) || defined(KERNEL_recurrence_rows) || defined(KERNEL_recurrence_lines_totals) || defined(KERNEL_recurrence_rows_totals)
 // The map y -> sum + factor * y from the result before a part to the result of its last element.
 struct Map {
     Q sum, factor;
 };
+
+INLINE Q result(Map part) { return part.sum; }
+INLINE void store_factor(Q* factors, u64 i, Map part) { factors[i] = part.factor; }
+INLINE Map of_lane(Map part, u32 lane) { return {of_lane(part.sum, lane), of_lane(part.factor, lane)}; }
+
+// A product of finite numbers that is too large becomes the largest number, so that 0 times it is 0.
+INLINE Q finite_product(Q a, Q b) {
+    const Q largest = sizeof(Q) == 4 ? Q(3.4028234663852886e38) : Q(1.7976931348623157e308);
+    Q product = a * b;
+    bool overflows = is_nan(product - product) && !is_nan(a - a) && !is_nan(b - b);
+    return overflows ? copysign(largest, product) : product;
+}
 
 struct Recurrence {
     typedef Map Part;
@@ -40,18 +57,11 @@ struct Recurrence {
     INLINE Map element(const Scan& g, const T* x, const T* a, u64 k, u64 at) {
         return {Q(real(x[at])), k > 0 ? Q(real(a[g.reverse ? at + g.inner : at])) : Q(0)};
     }
-    INLINE Map of(Map earlier, Map later) { // a product of many factors may be infinite: 0 times it counts as 0
-        Q added = earlier.sum == 0 ? Q(0) : later.factor * earlier.sum;
-        return {later.sum + added, earlier.factor * later.factor};
+    INLINE Map of(Map earlier, Map later) {
+        return {later.sum + later.factor * earlier.sum, finite_product(earlier.factor, later.factor)};
     }
 };
-
-INLINE Q result(Q part) { return part; }
-INLINE Q result(Map part) { return part.sum; }
-INLINE void store_factor(Q*, u64, Q) {}
-INLINE void store_factor(Q* factors, u64 i, Map part) { factors[i] = part.factor; }
-INLINE Q of_lane(Q part, u32 lane) { return __shfl_sync(~0u, part, lane); }
-INLINE Map of_lane(Map part, u32 lane) { return {of_lane(part.sum, lane), of_lane(part.factor, lane)}; }
+#endif
 
 // The index of element k of a scan.
 INLINE u64 place(const Scan& g, u64 line_start, u64 k) { return line_start + (g.reverse ? g.n - 1 - k : k) * g.inner; }
