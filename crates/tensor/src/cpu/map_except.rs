@@ -6,8 +6,9 @@ use super::{CpuView, StoredMut, simd};
 use crate::element::Computing;
 use crate::inlined::{zip, zip_all};
 
-/// `maps! { except, by_bits: operand: its type, that of its bits; … . }`: both loops for formulas of these operands.
-macro_rules! maps {
+/// `with_second_formula! { except, by_bits: operand: its type, that of its bits; … . }`: both loops for formulas of these
+/// operands.
+macro_rules! with_second_formula {
     ($($(#[$of_except:meta])* $except:ident, $(#[$of_bits:meta])* $by_bits:ident: $($x:ident: $T:ident, $bits:ident);+ .)+) => {$(
         $(#[$of_except])*
         pub(crate) fn $except<T: Computing>(
@@ -69,7 +70,7 @@ macro_rules! maps {
     )+};
 }
 
-maps! {
+with_second_formula! {
     /// [`map1_longest`](super::map1_longest), except that `rare` computes the numbers for which `is_rare` holds, one by
     /// one.
     map1_except,

@@ -195,8 +195,8 @@ impl Wide {
     }
 }
 
-/// `by_half! { wide, registers => work }`: the work, compiled for the registers of both half types. With `if T::HAS_HALVES`
-/// in front, it is only compiled where that is true.
+/// `by_half! { wide, registers => work }`: the work, compiled for the registers of both half types. In
+/// `by_half! { if T::HAS_HALVES, wide, registers => work }` it is compiled only for types `T` that have halves.
 macro_rules! by_half {
     (if $has_halves:expr, $($work:tt)*) => {
         if const { $has_halves } {
