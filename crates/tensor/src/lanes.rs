@@ -116,10 +116,6 @@ pub(crate) trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Ad
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
     /// As [`Lanes::vectors`], but mutable.
     fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
-    /// A mask whose first `n` lanes are all ones and whose others are zero.
-    fn first<S: Simd>(simd: S, n: usize) -> Self::Vector<S>;
-    /// The lanes that are set in the mask, and zero in the others.
-    fn keep<S: Simd>(simd: S, vector: Self::Vector<S>, mask: Self::Vector<S>) -> Self::Vector<S>;
     /// Zero in lanes below zero; -0 and NaN stay what they are.
     fn relu<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self::Vector<S>;
     /// Zero in lanes where `of` is at most zero; the others stay what they are, also where `of` is NaN.
@@ -130,7 +126,7 @@ pub(crate) trait Lanes: Pod + Zeroable + Send + Sync + PartialOrd + std::ops::Ad
 
 macro_rules! lanes {
     ($type:ty, $vector:ident, $splat:ident, $add:ident, $mul_add:ident, $sum:ident, $load:ident,
-     $store:ident, $vectors:ident, $vectors_mut:ident, $and:ident, $less:ident, $at_most:ident,
+     $store:ident, $vectors:ident, $vectors_mut:ident, $less:ident, $at_most:ident,
      $select:ident, $unzipped:ident) => {
         impl Lanes for $type {
             type Vector<S: Simd> = S::$vector;
@@ -168,15 +164,6 @@ macro_rules! lanes {
                 S::$vectors_mut(slice).0
             }
             #[inline(always)]
-            fn first<S: Simd>(simd: S, n: usize) -> S::$vector {
-                simd.$load(&[<$type>::from_bits(!0); 16][..n.min(16)])
-            }
-            #[inline(always)]
-            fn keep<S: Simd>(simd: S, vector: S::$vector, mask: S::$vector) -> S::$vector {
-                let bits = |v| bytemuck::cast(v);
-                bytemuck::cast(simd.$and(bits(vector), bits(mask)))
-            }
-            #[inline(always)]
             fn relu<S: Simd>(simd: S, vector: S::$vector) -> S::$vector {
                 let zero = simd.$splat(0.0);
                 simd.$select(simd.$less(vector, zero), zero, vector)
@@ -205,7 +192,6 @@ lanes!(
     partial_store_f32s,
     as_simd_f32s,
     as_mut_simd_f32s,
-    and_u32s,
     less_than_f32s,
     less_than_or_equal_f32s,
     select_f32s,
@@ -222,7 +208,6 @@ lanes!(
     partial_store_f64s,
     as_simd_f64s,
     as_mut_simd_f64s,
-    and_u64s,
     less_than_f64s,
     less_than_or_equal_f64s,
     select_f64s,

@@ -25,28 +25,75 @@ pub(crate) struct StridedRows<'a, F> {
     pub(crate) distance: usize,
 }
 
+/// Which vector of a row of the right side is multiplied by vector `i` of a row of the left side.
+trait Order: Copy {
+    fn at(self, i: usize) -> usize;
+    /// The part of a row of the right side that `len` numbers of the left side need.
+    fn part<T>(self, row: &[T], len: usize) -> &[T];
+}
+
+/// Vector `i`.
+#[derive(Clone, Copy)]
+struct Adjacent;
+
+impl Order for Adjacent {
+    #[inline(always)]
+    fn at(self, i: usize) -> usize {
+        i
+    }
+    #[inline(always)]
+    fn part<T>(self, row: &[T], len: usize) -> &[T] {
+        &row[..len]
+    }
+}
+
+/// The vector with that index.
+#[derive(Clone, Copy)]
+struct Indexed<'a>(&'a [usize]);
+
+impl Order for Indexed<'_> {
+    #[inline(always)]
+    fn at(self, i: usize) -> usize {
+        self.0[i]
+    }
+    #[inline(always)]
+    fn part<T>(self, row: &[T], _: usize) -> &[T] {
+        row
+    }
+}
+
 impl<M: Multiplier> Dots<'_, M> {
     pub(crate) fn run(self) {
+        self.run_in(Adjacent);
+    }
+
+    /// The same with `right[starts[n] + indices[i / lanes] · lanes + i mod lanes]` as right side. `len` is a multiple of
+    /// the lanes.
+    pub(crate) fn run_indexed(self, indices: &[usize]) {
+        self.run_in(Indexed(indices));
+    }
+
+    fn run_in(self, order: impl Order) {
         if self.starts.is_empty() || self.sums.is_empty() {
             return;
         }
         let (multiplier, n_rows) = (self.multiplier, self.sums.len() / self.starts.len());
         match tile_rows::<M::Simd>(n_rows) {
-            8 if Registers::<M::Simd>::ARE_MANY => multiplier.vectorize(Tiles::<M, 8>(self)),
-            6 => multiplier.vectorize(Tiles::<M, 6>(self)),
-            5 => multiplier.vectorize(Tiles::<M, 5>(self)),
-            4 => multiplier.vectorize(Tiles::<M, 4>(self)),
-            2 => multiplier.vectorize(Tiles::<M, 2>(self)),
-            1 => multiplier.vectorize(Tiles::<M, 1>(self)),
+            8 if Registers::<M::Simd>::ARE_MANY => multiplier.vectorize(Tiles::<M, _, 8>(self, order)),
+            6 => multiplier.vectorize(Tiles::<M, _, 6>(self, order)),
+            5 => multiplier.vectorize(Tiles::<M, _, 5>(self, order)),
+            4 => multiplier.vectorize(Tiles::<M, _, 4>(self, order)),
+            2 => multiplier.vectorize(Tiles::<M, _, 2>(self, order)),
+            1 => multiplier.vectorize(Tiles::<M, _, 1>(self, order)),
             rows => unreachable!("`tile_rows` does not return {rows}"),
         }
     }
 }
 
 /// Tiles of `R` rows, known to the compiler.
-struct Tiles<'a, M: Multiplier, const R: usize>(Dots<'a, M>);
+struct Tiles<'a, M: Multiplier, O, const R: usize>(Dots<'a, M>, O);
 
-impl<M: Multiplier, const R: usize> WithSimd for Tiles<'_, M, R> {
+impl<M: Multiplier, O: Order, const R: usize> WithSimd for Tiles<'_, M, O, R> {
     type Output = ();
 
     #[inline(always)]
@@ -54,15 +101,15 @@ impl<M: Multiplier, const R: usize> WithSimd for Tiles<'_, M, R> {
         let Dots { multiplier, left, right, starts, len, sums } = self.0;
         for (i, sums) in sums.chunks_mut(R * starts.len()).enumerate() {
             let left = StridedRows { numbers: &left.numbers[i * R * left.distance..], ..left };
-            Tile::<M, R>(Dots { multiplier, left, right, starts, len, sums }).run();
+            Tile::<M, O, R>(Dots { multiplier, left, right, starts, len, sums }, self.1).run();
         }
     }
 }
 
 /// One tile. The last one may have fewer rows.
-struct Tile<'a, M: Multiplier, const R: usize>(Dots<'a, M>);
+struct Tile<'a, M: Multiplier, O, const R: usize>(Dots<'a, M>, O);
 
-impl<M: Multiplier, const R: usize> Tile<'_, M, R> {
+impl<M: Multiplier, O: Order, const R: usize> Tile<'_, M, O, R> {
     /// Three columns at a time where `3·R` sums and their operands fit the registers.
     #[inline(always)]
     fn run(mut self) {
@@ -99,9 +146,9 @@ impl<M: Multiplier, const R: usize> Tile<'_, M, R> {
             *row = &from.numbers[m.min(last_row) * from.distance..][..*len];
         }
         for (row, start) in zip(&mut right[..], &starts[at..]) {
-            *row = &numbers[*start..][..*len];
+            *row = self.1.part(&numbers[*start..], *len);
         }
-        let sums = products(*multiplier, left, right);
+        let sums = products(*multiplier, self.1, left, right);
         for (to, from) in zip(to.chunks_exact_mut(n), sums) {
             for (to, from) in zip(&mut to[at..], from) {
                 *to = *to + M::Sum::sum(multiplier.simd(), from);
@@ -110,21 +157,26 @@ impl<M: Multiplier, const R: usize> Tile<'_, M, R> {
     }
 }
 
-/// Sums of products, lane by lane; all rows have the same length.
+/// Sums of products, lane by lane; all rows of a side have the same length.
 #[inline(always)]
-fn products<M: Multiplier, const R: usize, const N: usize>(
+fn products<M: Multiplier, O: Order, const R: usize, const N: usize>(
     multiplier: M,
+    order: O,
     left: [&[M::Factor]; R],
     right: [&[M::Factor]; N],
 ) -> [[SumsOf<M>; N]; R] {
     let len = left[0].len();
     let whole = len / M::lanes();
     let mut sums = [[multiplier.sums(M::Sum::zeroed()); N]; R];
-    let (lefts, rights) = (vectors::<M, R>(&left, whole), vectors::<M, N>(&right, whole));
+    let (lefts, mut rights) = (vectors::<M, R>(&left, whole), [&[][..]; N]);
+    for (vectors, row) in zip(&mut rights[..], right) {
+        *vectors = order.part(M::vectors(row), whole);
+    }
     for i in 0..whole {
+        let at = order.at(i);
         for m in 0..R {
             for n in 0..N {
-                sums[m][n] = multiplier.add_products(rights[n][i], lefts[m][i], sums[m][n]);
+                sums[m][n] = multiplier.add_products(rights[n][at], lefts[m][i], sums[m][n]);
             }
         }
     }

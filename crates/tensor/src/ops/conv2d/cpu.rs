@@ -4,24 +4,23 @@
 //! stride, dilation and padding cost nothing in the inner loops, and the derivative by the image is the same pass as
 //! the convolution with the roles exchanged (`pass.rs`). There are two ways to run each pass:
 //!
-//! - Vectors over pixels (`correlate.rs`, with its inner loop in `tile.rs`, and `weight_grad.rs`). Images are copied, a few
-//!   at a time, into zero-padded planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel
-//!   reads consecutive pixels.
-//! - Vectors over the channels of the result, for `f32` where rows of the result are shorter than a vector of pixels
-//!   and channels fill more than half of the lanes (`direct.rs`): a vector of weights, or of gradients, times one
-//!   pixel. The derivative by the weight is computed this way for rows of any length.
+//! - Vectors over pixels (`correlate.rs` and `weight_grad.rs`). Images are copied, a few at a time, into zero-padded
+//!   planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel reads consecutive pixels.
+//! - Vectors over images (`images.rs`), where enough images fill a vector and small ones fit in the cache: images are
+//!   transposed, so that a vector holds the same pixel of each. The passes use it if rows of the result are shorter than
+//!   a vector, the derivative by the weight for rows of any length.
 //!
-//! Order of the files: `axis.rs`, `pass.rs`, `planes.rs`, `entries.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`,
-//! `weight_grad.rs`, then `direct.rs` and its folder.
+//! Both add up tiles of channels in registers (`tile.rs`). Order of the files: `axis.rs`, `pass.rs`, `planes.rs`,
+//! `entries.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`, `weight_grad.rs`, `images.rs`.
 //!
 //! Each result is added up in an order that depends on sizes and instruction set only. `bf16` is multiplied by the
 //! instruction for it or by matrix units (`entries.rs`) on processors that have them; else the half types are computed in `f32`.
 
 mod axis;
 mod correlate;
-mod direct;
 mod entries;
 mod fill;
+mod images;
 mod pass;
 mod planes;
 mod rows;
@@ -34,6 +33,7 @@ use pagelock_memory::Result;
 use pulp::{Simd, WithSimd};
 
 use self::correlate::Operands;
+use self::images::Block;
 use self::pass::Pass;
 #[cfg(target_arch = "x86_64")]
 use crate::cpu::math::half::Half;
@@ -147,10 +147,11 @@ impl<R: Real> WithSimd for Correlate<'_, R> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Correlate { pass, source, weight, bias, target } = self;
-        if const { direct::are_for::<R>() } && direct::suits::<S, R>(&pass) {
-            return direct::run(simd, &pass, source, weight, bias, target);
+        let operands = Operands { source, weight, bias, target };
+        match Block::new::<S, R>(&pass).filter(Block::has_short_rows) {
+            Some(block) => images::run(simd, &pass, block, operands),
+            None => correlate::run(Numbers::<S, R>::new(simd), &pass, operands),
         }
-        correlate::run(Numbers::<S, R>::new(simd), &pass, Operands { source, weight, bias, target })
     }
 }
 
@@ -207,12 +208,9 @@ impl<R: Real> WithSimd for WeightGrad<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let WeightGrad { d, x, gradient, grads } = self;
         let pass = Pass::forward(d);
-        if const { direct::are_for::<R>() } && d.batch > 0 && direct::fills_lanes::<S, R>(&pass) {
-            let with_bias = grads.len() > d.out_channels * (d.in_channels / d.groups) * d.kernel[0] * d.kernel[1];
-            let direct = direct::WeightGrad::new::<S, R>(&pass, d, with_bias);
-            let task = |images, sums: &mut [R]| direct.run(simd, images, (x, gradient), sums);
-            return weight_grad::in_tasks(d, direct.images, grads, task);
+        match Block::new::<S, R>(&pass) {
+            Some(block) => images::weight_and_bias_grad(simd, d, (&pass, block), (x, gradient), grads),
+            None => weight_grad::run(Numbers::<S, R>::new(simd), d, x, gradient, grads),
         }
-        weight_grad::run(Numbers::<S, R>::new(simd), d, x, gradient, grads)
     }
 }

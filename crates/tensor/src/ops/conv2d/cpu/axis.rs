@@ -148,11 +148,6 @@ impl Axis {
         (targets - 1) * self.advance + self.reach + 1
     }
 
-    /// Whether no padding is read, and entries are numbered like pixels.
-    pub(super) fn is_inside(&self) -> bool {
-        self.origin == 0 && self.source_phases == 1 && self.entries(self.targets(0)) <= self.source_size
-    }
-
     /// The distance between the first entries of neighboring rows. The zeros behind a row are also those before the
     /// next one.
     pub(super) fn pitch(&self) -> usize {

@@ -9,6 +9,7 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 use pagelock_memory::Result;
 
+use super::axis::Tap;
 use super::entries::{Entries, TileSizes};
 use super::fill::{Fill, Images};
 use super::pass::{Pass, Span, Tiling};
@@ -39,30 +40,27 @@ pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>
     let planes =
         Planes::choose::<E::Factor>((pass.rows, pass.columns), (pass.source_entries(), lanes), pass.batch, LIMITS);
     let planes = if depth == 1 { planes.with_rows_as_vectors() } else { planes };
-    let tiles = pass.target_channels.div_ceil(tile_rows);
-    let n_taps = pass.n_all_taps();
-    scratch::with(n_taps, |offsets| {
-        scratch::with(pass.groups * n_taps * tiles * tile_rows, |weights| {
-            scratch::with(pass.groups * tiles * tile_rows, |starts| {
-                find_taps(pass, &planes, offsets);
-                pack::<E>(pass, tile_rows, weight, weights);
-                pack_bias(pass, tile_rows, bias, starts);
-                let packed = Packed { entries, planes, tile_rows, tiles, offsets, weights, starts };
-                let tiling = Tiling { channels: tile_rows, tiles, images: planes.images };
-                pass.for_each_task(tiling, target, |span, target| run_task(pass, &packed, source, span, target))
-            })
+    let offset = |entry, y: Tap, x: Tap| planes.plane(entry, y.phase, x.phase) + planes.distance(y.shift, x.shift);
+    with_packed(entries, pass, tile_rows, (weight, bias), offset, |packed| {
+        scratch::with(2 * planes.vectors(planes.block_rows), |vectors: &mut [usize]| {
+            let vectors = vectors.as_chunks_mut().0;
+            for (v, vector) in vectors.iter_mut().enumerate() {
+                *vector = [v * planes.vector_stride(), v * lanes];
+            }
+            let shared = Shared { planes, vectors, packed };
+            let tiling = Tiling { channels: tile_rows, tiles: packed.tiles, images: planes.images };
+            pass.for_each_task(tiling, target, |span, target| run_task(pass, &shared, source, span, target))
         })
     })
 }
 
-/// The data that all tasks share.
-struct Packed<'a, E: Entries> {
+/// The weights and biases of a pass in the order in which tiles read them.
+pub(super) struct Packed<'a, E: Entries> {
     entries: E,
-    planes: Planes,
     /// Channels per tile.
-    tile_rows: usize,
+    pub(super) tile_rows: usize,
     /// Tiles per group.
-    tiles: usize,
+    pub(super) tiles: usize,
     /// Where each tap's pixels begin in a block: `[phases, taps]`.
     offsets: &'a [usize],
     /// `[groups, phases, tiles, taps / depth, tile_rows, depth]`
@@ -71,14 +69,32 @@ struct Packed<'a, E: Entries> {
     starts: &'a [E::Sum],
 }
 
-fn find_taps(pass: &Pass, planes: &Planes, offsets: &mut [usize]) {
-    let mut offsets = offsets.iter_mut();
-    for phases in pass.phases() {
-        pass.for_each_tap(phases, |entry, y, x, _| {
-            let offset = planes.plane(entry, y.phase, x.phase) + planes.distance(y.shift, x.shift);
-            *offsets.next().expect("one per tap") = offset;
-        });
-    }
+/// Calls `body` with packed weights and biases. `offset` is where a tap's pixels of an entry begin in a block.
+pub(super) fn with_packed<E: Entries>(
+    entries: E,
+    pass: &Pass,
+    tile_rows: usize,
+    (weight, bias): (&[E::Element], Option<&[E::Sum]>),
+    offset: impl Fn(usize, Tap, Tap) -> usize,
+    body: impl FnOnce(&Packed<'_, E>) -> Result<()>,
+) -> Result<()> {
+    let tiles = pass.target_channels.div_ceil(tile_rows);
+    let n_taps = pass.n_all_taps();
+    scratch::with(n_taps, |offsets: &mut [usize]| {
+        scratch::with(pass.groups * n_taps * tiles * tile_rows, |weights| {
+            scratch::with(pass.groups * tiles * tile_rows, |starts| {
+                let mut to = offsets.iter_mut();
+                for phases in pass.phases() {
+                    pass.for_each_tap(phases, |entry, y, x, _| {
+                        *to.next().expect("one per tap") = offset(entry, y, x);
+                    });
+                }
+                pack::<E>(pass, tile_rows, weight, weights);
+                pack_bias(pass, tile_rows, bias, starts);
+                body(&Packed { entries, tile_rows, tiles, offsets, weights, starts })
+            })
+        })
+    })
 }
 
 /// Fills the weights; the rows of a tile without a channel get zeros.
@@ -105,7 +121,7 @@ fn pack<E: Entries>(pass: &Pass, tile_rows: usize, weight: &[E::Element], weight
     }
 }
 
-pub(super) fn pack_bias<R: Lanes>(pass: &Pass, tile_rows: usize, bias: Option<&[R]>, starts: &mut [R]) {
+fn pack_bias<R: Lanes>(pass: &Pass, tile_rows: usize, bias: Option<&[R]>, starts: &mut [R]) {
     starts.set_to(R::zeroed());
     let Some(bias) = bias else { return };
     let padded = pass.target_channels.next_multiple_of(tile_rows);
@@ -114,19 +130,27 @@ pub(super) fn pack_bias<R: Lanes>(pass: &Pass, tile_rows: usize, bias: Option<&[
     }
 }
 
+/// The data that all tasks share.
+struct Shared<'a, E: Entries> {
+    planes: Planes,
+    /// Where the pixels and the sums of each vector begin.
+    vectors: &'a [[usize; 2]],
+    packed: &'a Packed<'a, E>,
+}
+
 fn run_task<E: Entries>(
     pass: &Pass,
-    packed: &Packed<'_, E>,
+    shared: &Shared<'_, E>,
     source: &[E::Element],
     span: Span,
     target: &mut [E::Element],
 ) -> Result<()> {
-    let planes = &packed.planes;
-    let n_sums = pass.phases().count() * packed.tile_rows * planes.covered(planes.block_rows);
+    let planes = &shared.planes;
+    let n_sums = pass.phases().count() * shared.packed.tile_rows * planes.covered(planes.block_rows);
     scratch::with(planes.block_len(pass.source_entries()), |block| {
         scratch::with(n_sums, |sums| {
             scratch::with(E::scratch_len(n_sums), |rounded| {
-                Task { pass, packed, source, span, target, block, sums, rounded }.run();
+                Task { pass, shared, source, span, target, block, sums, rounded }.run();
                 Ok(())
             })
         })
@@ -135,7 +159,7 @@ fn run_task<E: Entries>(
 
 struct Task<'a, E: Entries> {
     pass: &'a Pass,
-    packed: &'a Packed<'a, E>,
+    shared: &'a Shared<'a, E>,
     source: &'a [E::Element],
     span: Span,
     target: &'a mut [E::Element],
@@ -156,7 +180,7 @@ struct Part {
 
 impl<E: Entries> Task<'_, E> {
     fn run(&mut self) {
-        let planes = &self.packed.planes;
+        let planes = &self.shared.planes;
         let n_images = self.target.len() / self.image_len();
         self.block.set_to(E::Factor::zeroed());
         for image in (0..n_images).step_by(planes.images) {
@@ -168,40 +192,36 @@ impl<E: Entries> Task<'_, E> {
 
     /// Elements of the target per image.
     fn image_len(&self) -> usize {
-        self.span.image_len(self.pass, self.packed.tile_rows)
+        self.span.image_len(self.pass, self.shared.packed.tile_rows)
     }
 
     fn part(&mut self, part: &Part) {
-        let (pass, planes) = (self.pass, &self.packed.planes);
-        let group_len = pass.source_channels * pass.source_plane();
+        let (pass, planes) = (self.pass, &self.shared.planes);
         for group in self.span.groups.0..self.span.groups.1 {
             if !planes.has_all_rows() {
                 self.block.set_to(E::Factor::zeroed());
             }
-            let first = ((self.span.first_image + part.image) * pass.groups + group) * group_len;
-            let from = Images {
-                pixels: &self.source[first..],
-                n_images: part.n_images,
-                image_len: pass.groups * group_len,
-                channels: pass.source_channels,
-            };
+            let images = (self.span.first_image + part.image, part.n_images);
+            let from = Images::of_group(self.source, pass.source_sizes(), images, group);
             let fill = Fill { planes, from, first_row: part.first_row, block: self.block };
-            fill.run(self.packed.entries);
+            fill.run(self.shared.packed.entries);
             self.tiles(part, group);
         }
     }
 
     /// Adds up and writes all tiles of a group.
     fn tiles(&mut self, part: &Part, group: usize) {
-        let (pass, packed) = (self.pass, self.packed);
-        let n_rows = pass.rows.targets(0).saturating_sub(part.first_row).min(packed.planes.block_rows);
-        let phase_len = packed.tile_rows * packed.planes.covered(n_rows);
+        let (pass, &Shared { planes, vectors, packed }) = (self.pass, self.shared);
+        let n_rows = pass.rows.targets(0).saturating_sub(part.first_row).min(planes.block_rows);
+        let vectors = &vectors[..planes.vectors(n_rows)];
+        let phase_len = packed.tile_rows * planes.covered(n_rows);
         for tile in self.span.tiles.0..self.span.tiles.1 {
             let (mut first_tap, mut n_sums) = (0, 0);
             for (phases, sums) in std::iter::zip(pass.phases(), self.sums.chunks_exact_mut(phase_len)) {
                 let taps = first_tap..first_tap + pass.n_taps(phases);
                 (first_tap, n_sums) = (taps.end, n_sums + phase_len);
-                E::add_up(packed.tile(pass, (group, tile), taps, self.block, sums));
+                let tile = packed.tile(pass, (group, tile), taps, self.block, vectors, sums);
+                E::add_up(Tile { distance: planes.plane(1, 0, 0), ..tile });
             }
             if pass.relu {
                 packed.entries.vectorize(
@@ -221,17 +241,17 @@ impl<E: Entries> Task<'_, E> {
         phase_len: usize,
         n_sums: usize,
     ) -> TileRows<'_, E::Element> {
-        let (pass, packed) = (self.pass, self.packed);
+        let (pass, Shared { planes, packed, .. }) = (self.pass, self.shared);
         let first_channel = tile * packed.tile_rows;
         let first_plane = self.span.first_plane(pass, packed.tile_rows, group, tile);
         let image_len = self.image_len();
-        let end = (part.first_row + packed.planes.block_rows) * pass.rows.target_step;
+        let end = (part.first_row + planes.block_rows) * pass.rows.target_step;
         TileRows {
             sums: E::rounded(&self.sums[..n_sums], self.rounded),
             phase_len,
             channel_len: phase_len / packed.tile_rows,
-            row_len: packed.planes.images * packed.planes.sums_pitch(),
-            pitch: packed.planes.sums_pitch(),
+            row_len: planes.images * planes.sums_pitch(),
+            pitch: planes.sums_pitch(),
             target: &mut self.target[part.image * image_len + first_plane * pass.target_plane()..],
             image_len,
             n_images: part.n_images,
@@ -250,12 +270,14 @@ fn relu<R: Lanes>(sums: &mut [R]) {
 }
 
 impl<E: Entries> Packed<'_, E> {
-    fn tile<'a>(
+    /// A tile of a block, with the vectors of a pair of phases.
+    pub(super) fn tile<'a>(
         &'a self,
         pass: &Pass,
         (group, tile): (usize, usize),
         taps: Range<usize>,
         block: &'a [E::Factor],
+        vectors: &'a [[usize; 2]],
         sums: &'a mut [E::Sum],
     ) -> Tile<'a, E> {
         let n_weights = taps.len() * self.tile_rows;
@@ -267,9 +289,9 @@ impl<E: Entries> Packed<'_, E> {
             offsets: &self.offsets[taps],
             weights: &self.weights[first_weight..][..n_weights],
             depth: pass.entry_depth,
-            distance: self.planes.plane(1, 0, 0),
+            distance: 0,
             source: block,
-            vector_stride: self.planes.vector_stride(),
+            vectors,
             sums,
         }
     }

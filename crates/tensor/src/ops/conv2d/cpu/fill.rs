@@ -23,6 +23,19 @@ pub(super) struct Images<'a, T> {
     pub(super) channels: usize,
 }
 
+impl<'a, T> Images<'a, T> {
+    /// `n_images` images from number `first` on, of a tensor with those groups, channels per group and pixels per channel.
+    pub(super) fn of_group(
+        tensor: &'a [T],
+        [groups, channels, plane]: [usize; 3],
+        (first, n_images): (usize, usize),
+        group: usize,
+    ) -> Self {
+        let pixels = &tensor[(first * groups + group) * channels * plane..];
+        Images { pixels, n_images, image_len: groups * channels * plane, channels }
+    }
+}
+
 /// A row of one channel, and that of the next one if entries have both.
 type Row<'a, T> = (&'a [T], Option<&'a [T]>);
 

@@ -1,5 +1,5 @@
 //! A pass: the convolution, or its derivative by the image, over a whole batch. Defines its sums and its division
-//! into tasks; `direct.rs` and `correlate.rs` are two ways of running one.
+//! into tasks; `correlate.rs` and `images.rs` are two ways of running one.
 
 use pagelock_memory::Result;
 
@@ -114,6 +114,11 @@ impl Pass {
         self.source_entries() * self.rows.taps(row).count() * self.columns.taps(column).count()
     }
 
+    /// Targets of a pair of phases in each plane.
+    pub(super) fn n_targets(&self, (row, column): (usize, usize)) -> usize {
+        self.rows.targets(row) * self.columns.targets(column)
+    }
+
     /// Products of all pairs of phases.
     pub(super) fn n_all_taps(&self) -> usize {
         self.phases().map(|phases| self.n_taps(phases)).sum()
@@ -122,6 +127,11 @@ impl Pass {
     /// Pixels of a target plane.
     pub(super) fn target_plane(&self) -> usize {
         self.rows.target_size * self.columns.target_size
+    }
+
+    /// Groups of the source, channels per group and pixels per channel.
+    pub(super) fn source_sizes(&self) -> [usize; 3] {
+        [self.groups, self.source_channels, self.source_plane()]
     }
 
     pub(super) fn source_plane(&self) -> usize {

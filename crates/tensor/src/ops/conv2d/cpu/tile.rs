@@ -2,11 +2,11 @@
 
 use pulp::{Simd, WithSimd};
 
-use crate::inlined::{Slice, zip};
+use crate::inlined::zip;
 use crate::lanes::{Lanes, Multiplier, Registers, Tiled};
 
-/// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`, where vectors of pixels
-/// begin `vector_stride` entries apart. The pixels of each `depth` taps begin `distance` entries apart.
+/// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`, for vectors `v` of pixels.
+/// The pixels of each `depth` taps begin `distance` entries apart.
 pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) multiplier: M,
     /// `[R]`
@@ -20,9 +20,9 @@ pub(super) struct Tile<'a, M: Multiplier> {
     #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only matrix units add up several at once"))]
     pub(super) distance: usize,
     pub(super) source: &'a [M::Factor],
-    /// The distance from the pixels of a vector to those of the next one.
-    pub(super) vector_stride: usize,
-    /// `[R, vectors · lanes]`
+    /// Where each vector's pixels and sums begin, from those of the first vector on.
+    pub(super) vectors: &'a [[usize; 2]],
+    /// `[R, targets]`
     pub(super) sums: &'a mut [M::Sum],
 }
 
@@ -51,7 +51,7 @@ impl<M: Multiplier, const R: usize> WithSimd for Fixed<'_, M, R> {
     /// the latency of multiply-adds.
     #[inline(always)]
     fn with_simd<S: Simd>(mut self, _: S) {
-        let n_vectors = self.0.sums.len() / R / M::lanes();
+        let n_vectors = self.0.vectors.len();
         let mut at = 0;
         if const { R == 1 && Tiled::<M::Simd, R, 6>::FITS } {
             while at + 6 <= n_vectors {
@@ -83,18 +83,19 @@ impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
     /// The sums of vectors `at..at + P`.
     #[inline(always)]
     fn columns<const P: usize>(&mut self, at: usize) {
-        let Tile { multiplier, start, offsets, weights, source, vector_stride, sums: to, .. } = &mut self.0;
+        let Tile { multiplier, start, offsets, weights, source, vectors, sums: to, .. } = &mut self.0;
         let lanes = M::lanes();
         let mut sums = [[multiplier.sums(start[0]); P]; R];
         for (row, &start) in zip(&mut sums[..], *start) {
             *row = [multiplier.sums(start); P];
         }
-        let source = &source[at * *vector_stride..];
+        let vectors: &[[usize; 2]; P] = vectors[at..].first_chunk().expect("there are `P` vectors from `at` on");
         for (&offset, weights) in zip(&offsets[..], weights.as_chunks::<R>().0) {
-            let mut pixels = [M::vectors(&source[offset..][..lanes])[0]; P];
+            let source = &source[offset..];
+            let mut pixels = [M::vectors(&source[vectors[0][0]..][..lanes])[0]; P];
             let mut v = 1;
             while v < P {
-                pixels[v] = M::vectors(&source[offset + v * *vector_stride..][..lanes])[0];
+                pixels[v] = M::vectors(&source[vectors[v][0]..][..lanes])[0];
                 v += 1;
             }
             let mut r = 0;
@@ -109,7 +110,9 @@ impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
         }
         let row_len = to.len() / R;
         for (row, sums) in zip(to.chunks_exact_mut(row_len), sums) {
-            M::Sum::vectors_mut::<M::Simd>(&mut row[at * lanes..][..P * lanes]).copy_from(&sums);
+            for (&[_, at], sum) in zip(&vectors[..], sums) {
+                M::Sum::vectors_mut::<M::Simd>(&mut row[at..][..lanes])[0] = sum;
+            }
         }
     }
 }

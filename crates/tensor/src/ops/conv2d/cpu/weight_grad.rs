@@ -94,7 +94,7 @@ fn tap_offsets(d: &ConvDims, planes: &Planes, offsets: &mut [usize]) {
 }
 
 /// The sum of the elements. Eight independent partial sums hide the latency of additions.
-fn total<E: Entries>(elements: &[E::Element]) -> E::Sum {
+pub(super) fn total<E: Entries>(elements: &[E::Element]) -> E::Sum {
     let (eights, rest) = elements.as_chunks::<8>();
     let mut sums = [E::Sum::zeroed(); 8];
     for eight in eights {
@@ -162,8 +162,10 @@ impl<E: Entries> Task<'_, E> {
                     source.set_to(E::Factor::zeroed());
                     gradient.set_to(E::Factor::zeroed());
                 }
-                let fill = |planes, pixels, channels, block| {
-                    let from = group_images(planes, pixels, channels, self.d.groups, (first, n_images, group));
+                let fill = |planes: &Planes, pixels, channels, block| {
+                    let plane = planes.rows.source_size * planes.columns.source_size;
+                    let sizes = [self.d.groups, channels / self.d.groups, plane];
+                    let from = Images::of_group(pixels, sizes, (first, n_images), group);
                     Fill { planes, from, first_row, block }.run(self.entries);
                 };
                 fill(&self.source, self.x, self.d.in_channels, &mut *source);
@@ -181,17 +183,4 @@ impl<E: Entries> Task<'_, E> {
         let taps = self.d.kernel[0] * self.d.kernel[1];
         E::add_dots(Dots { multiplier: self.entries, left, right, starts: self.offsets, len, sums }, taps)
     }
-}
-
-/// The channels of one group of some images.
-fn group_images<'a, T>(
-    planes: &Planes,
-    pixels: &'a [T],
-    channels: usize,
-    groups: usize,
-    (first, n_images, group): (usize, usize, usize),
-) -> Images<'a, T> {
-    let plane = planes.rows.source_size * planes.columns.source_size;
-    let start = (first * channels + group * (channels / groups)) * plane;
-    Images { pixels: &pixels[start..], n_images, image_len: channels * plane, channels: channels / groups }
 }

@@ -1,0 +1,271 @@
+//! The passes and the derivative by the weight with vectors over images, for images that are small.
+//!
+//! A block has as many images as a vector has lanes, and each of its entries is a vector with one pixel of every image.
+//! So rows may be of any length, a stride needs no rearranging, and nothing beyond a row is computed. Images are
+//! transposed into a block, and sums out of it, in registers.
+
+use std::ops::Range;
+
+use pagelock_memory::Result;
+use pulp::Simd;
+
+use super::axis::{Axis, Tap};
+use super::correlate::{Operands, Packed, with_packed};
+use super::fill::Images;
+use super::pass::{Pass, Tiling};
+use super::weight_grad::{in_tasks, total};
+use super::{ConvDims, Gradient};
+use crate::element::Real;
+use crate::inlined::Slice;
+use crate::lanes::{Dots, FromPlanes, Numbers, StridedRows, ToPlanes, tile_rows};
+use crate::scratch;
+
+/// The size of the largest block, which fits in the second-level cache.
+const BLOCK_BYTES: usize = 512 << 10;
+
+/// Vectors that are transposed at a time; they fit in the first-level cache.
+const TRANSPOSED: usize = 256;
+
+/// A block of the source, padded with zeros: `[channels, rows, pitch, lanes]`.
+#[derive(Clone, Copy)]
+pub(super) struct Block {
+    rows: Axis,
+    columns: Axis,
+    channels: usize,
+    lanes: usize,
+    /// Entries per row.
+    pitch: usize,
+    /// Entries per channel.
+    plane_len: usize,
+}
+
+impl Block {
+    /// The layout for a pass in `R`, or `None` if images are few, large or empty.
+    pub(super) fn new<S: Simd, R: Real>(pass: &Pass) -> Option<Block> {
+        let Pass { rows, columns, source_channels: channels, .. } = *pass;
+        if [channels, pass.target_channels, pass.source_plane()].contains(&0) {
+            return None;
+        }
+        let lanes = R::lanes::<S>();
+        let pitch = columns.entries(columns.targets(0));
+        let plane_len = rows.entries(rows.targets(0)) * pitch;
+        let block = Block { rows, columns, channels, lanes, pitch, plane_len };
+        let fills_lanes = 2 * pass.batch > pass.batch.next_multiple_of(lanes);
+        (fills_lanes && block.len() * size_of::<R>() <= BLOCK_BYTES).then_some(block)
+    }
+
+    /// Whether rows of targets are shorter than a vector.
+    pub(super) fn has_short_rows(&self) -> bool {
+        self.columns.targets(0) < self.lanes
+    }
+
+    fn len(&self) -> usize {
+        self.channels * self.plane_len * self.lanes
+    }
+
+    /// The index of an entry.
+    fn entry(&self, channel: usize, row: usize, column: usize) -> usize {
+        (channel * self.plane_len + row * self.pitch + column) * self.lanes
+    }
+
+    /// For each target of a pair of phases, the index of its entry and that of its sum in a plane of sums.
+    fn targets(&self, (row_phase, column_phase): (usize, usize)) -> impl Iterator<Item = [usize; 2]> {
+        let Block { rows, columns, lanes, .. } = *self;
+        let row_starts = (0..rows.targets(row_phase)).map(move |row| {
+            let target_row = row * rows.target_step + row_phase;
+            [self.entry(0, row * rows.advance, 0), target_row * columns.target_size + column_phase]
+        });
+        row_starts.flat_map(move |[entry, sum]| {
+            let of_column = move |i| [entry + i * columns.advance * lanes, (sum + i * columns.target_step) * lanes];
+            (0..columns.targets(column_phase)).map(of_column)
+        })
+    }
+
+    /// Copies images to a block whose padding is zero.
+    fn fill<S: Simd, R: Real>(&self, simd: S, from: &Images<'_, R>, entries: &mut [R]) -> Result<()> {
+        let Block { rows, columns, lanes, pitch, plane_len, .. } = *self;
+        let (width, plane) = (columns.source_size, rows.source_size * columns.source_size);
+        let (ys, xs) = (rows.pixels(plane_len / pitch), columns.pixels(pitch));
+        let [y_offset, x_offset] = [rows, columns].map(|axis| axis.origin.min(0).unsigned_abs());
+        let at_a_time = (TRANSPOSED / plane).clamp(1, from.channels);
+        scratch::with((at_a_time * plane + lanes) * lanes, |vectors: &mut [R]| {
+            for first in (0..from.channels).step_by(at_a_time) {
+                let channels = first..(first + at_a_time).min(from.channels);
+                simd.vectorize(FromPlanes {
+                    planes: &from.pixels[first * plane..],
+                    positive: None,
+                    distance: from.image_len,
+                    n_planes: from.n_images,
+                    len: channels.len() * plane,
+                    vectors: &mut *vectors,
+                });
+                for (channel, vectors) in channels.zip(vectors.chunks_exact(plane * lanes)) {
+                    for y in ys.clone() {
+                        let row = &vectors[(y * width + xs.start) * lanes..][..xs.len() * lanes];
+                        let to = self.entry(channel, y - ys.start + y_offset, x_offset);
+                        entries[to..][..row.len()].copy_from_slice(row);
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// `target = Σ weight · source + bias`
+pub(super) fn run<S: Simd, R: Real>(
+    simd: S,
+    pass: &Pass,
+    block: Block,
+    operands: Operands<'_, Numbers<S, R>>,
+) -> Result<()> {
+    let Operands { source, weight, bias, target } = operands;
+    let tile_rows = tile_rows::<S>(pass.target_channels);
+    let offset = |channel, y: Tap, x: Tap| block.entry(channel, y.shift, x.shift);
+    with_packed(Numbers::new(simd), pass, tile_rows, (weight, bias), offset, |packed| {
+        scratch::with(2 * pass.target_plane(), |targets: &mut [usize]| {
+            let targets = targets.as_chunks_mut().0;
+            std::iter::zip(&mut *targets, pass.phases().flat_map(|phases| block.targets(phases)))
+                .for_each(|(to, target)| *to = target);
+            let task = Task { simd, pass, block, packed, targets };
+            let tiling = Tiling { channels: tile_rows, tiles: packed.tiles, images: block.lanes };
+            pass.for_each_task(tiling, target, |span, target| task.run(source, span.first_image, target))
+        })
+    })
+}
+
+/// The data that all tasks share.
+struct Task<'a, S: Simd, R: Real> {
+    simd: S,
+    pass: &'a Pass,
+    block: Block,
+    packed: &'a Packed<'a, Numbers<S, R>>,
+    /// Those of all phases; see [`Block::targets`].
+    targets: &'a [[usize; 2]],
+}
+
+impl<S: Simd, R: Real> Task<'_, S, R> {
+    /// Computes all channels of the images from `first_image` on, as many as the target has.
+    fn run(&self, source: &[R], first_image: usize, target: &mut [R]) -> Result<()> {
+        let Task { simd, pass, block, packed, .. } = *self;
+        let (lanes, plane) = (block.lanes, pass.target_plane());
+        let group_len = pass.target_channels * plane;
+        let image_len = pass.groups * group_len;
+        let n_sums = packed.tile_rows * plane * lanes;
+        scratch::with(block.len(), |entries: &mut [R]| {
+            scratch::with(n_sums.max(lanes * lanes), |sums: &mut [R]| {
+                entries.set_to(R::ZERO);
+                for (i, target) in target.chunks_mut(lanes * image_len).enumerate() {
+                    let n_images = target.len() / image_len;
+                    for group in 0..pass.groups {
+                        let images = (first_image + i * lanes, n_images);
+                        let from = Images::of_group(source, pass.source_sizes(), images, group);
+                        block.fill(simd, &from, entries)?;
+                        for tile in 0..packed.tiles {
+                            self.add_up((group, tile), entries, &mut sums[..n_sums]);
+                            let channel = tile * packed.tile_rows;
+                            simd.vectorize(ToPlanes {
+                                planes: &mut target[group * group_len + channel * plane..],
+                                distance: image_len,
+                                n_planes: n_images,
+                                len: packed.tile_rows.min(pass.target_channels - channel) * plane,
+                                vectors: &*sums,
+                                relu: pass.relu,
+                            });
+                        }
+                    }
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// The sums of a tile, `[channels, height, width, lanes]`.
+    fn add_up(&self, (group, tile): (usize, usize), entries: &[R], sums: &mut [R]) {
+        let Task { pass, packed, mut targets, .. } = *self;
+        let mut taps = 0..0;
+        for phases in pass.phases() {
+            taps = taps.end..taps.end + pass.n_taps(phases);
+            let (of_phases, others) = targets.split_at(pass.n_targets(phases));
+            targets = others;
+            packed.tile(pass, (group, tile), taps.clone(), entries, of_phases, &mut *sums).run();
+        }
+    }
+}
+
+/// The sums of [`weight_and_bias_grad`](super::weight_and_bias_grad).
+pub(super) fn weight_and_bias_grad<S: Simd, R: Real>(
+    simd: S,
+    d: &ConvDims,
+    (pass, block): (&Pass, Block),
+    (x, gradient): (&[R], Gradient<&[R]>),
+    grads: &mut [R],
+) -> Result<()> {
+    let (lanes, plane) = (block.lanes, pass.target_plane());
+    scratch::with(pass.n_all_taps(), |starts: &mut [usize]| {
+        scratch::with(plane, |indices: &mut [usize]| {
+            let mut start = starts.iter_mut();
+            pass.for_each_tap((0, 0), |channel, y, x, _| {
+                *start.next().expect("one per tap") = block.entry(channel, y.shift, x.shift);
+            });
+            std::iter::zip(&mut *indices, block.targets((0, 0))).for_each(|(to, [entry, _])| *to = entry / lanes);
+            let gradients = WeightGrad { simd, pass, block, starts, indices, x, gradient };
+            in_tasks(d, lanes, grads, |images, sums| {
+                let len = pass.target_channels * plane;
+                scratch::with(block.len(), |entries: &mut [R]| {
+                    scratch::with((len + lanes) * lanes, |vectors: &mut [R]| {
+                        entries.set_to(R::ZERO);
+                        sums.set_to(R::ZERO);
+                        gradients.add(images, (entries, vectors), sums)
+                    })
+                })
+            })
+        })
+    })
+}
+
+/// The data that all tasks of the derivative by the weight share.
+struct WeightGrad<'a, S, R> {
+    simd: S,
+    pass: &'a Pass,
+    block: Block,
+    /// Where the entries of each tap begin.
+    starts: &'a [usize],
+    /// The vectors among those that belong to targets.
+    indices: &'a [usize],
+    x: &'a [R],
+    gradient: Gradient<&'a [R]>,
+}
+
+impl<S: Simd, R: Real> WeightGrad<'_, S, R> {
+    /// Adds the sums over some images: those of the weights, followed by those of the biases if `sums` is longer.
+    fn add(&self, images: Range<usize>, (entries, vectors): (&mut [R], &mut [R]), sums: &mut [R]) -> Result<()> {
+        let WeightGrad { simd, pass, block, starts, indices, x, gradient } = *self;
+        let (lanes, plane, channels) = (block.lanes, pass.target_plane(), pass.target_channels);
+        let (sums, biases) = sums.split_at_mut(pass.groups * channels * starts.len());
+        for first in images.clone().step_by(lanes) {
+            let n_images = lanes.min(images.end - first);
+            for (group, sums) in sums.chunks_exact_mut(channels * starts.len()).enumerate() {
+                let images = |tensor, sizes| Images::of_group(tensor, sizes, (first, n_images), group);
+                block.fill(simd, &images(x, pass.source_sizes()), entries)?;
+                let sizes = [pass.groups, channels, plane];
+                let numbers = images(gradient.numbers, sizes);
+                simd.vectorize(FromPlanes {
+                    planes: numbers.pixels,
+                    positive: gradient.positive.map(|positive| images(positive, sizes).pixels),
+                    distance: numbers.image_len,
+                    n_planes: n_images,
+                    len: channels * plane,
+                    vectors: &mut *vectors,
+                });
+                let of_biases = biases.iter_mut().skip(group * channels).take(channels);
+                std::iter::zip(of_biases, vectors.chunks_exact(plane * lanes))
+                    .for_each(|(bias, vectors)| *bias = *bias + total::<Numbers<S, R>>(vectors));
+                let left = StridedRows { numbers: &*vectors, distance: plane * lanes };
+                let (multiplier, right) = (Numbers::new(simd), &*entries);
+                Dots { multiplier, left, right, starts, len: plane * lanes, sums }.run_indexed(indices);
+            }
+        }
+        Ok(())
+    }
+}
