@@ -7,7 +7,6 @@ use pagelock_cuda::library::ConvolutionKind;
 
 use super::{Conv2dOptions, cpu, cuda, library};
 use crate::autograd::{Saved, is_grad_enabled, record};
-use crate::cuda::{CudaDevice, CudaOut, CudaView};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::inlined::Array;
@@ -39,6 +38,19 @@ pub(super) enum MemoryFormat {
     ChannelsLast {
         weight_too: bool,
     },
+}
+
+/// What a kernel computes beside the operation. The operation's third input is a bias, or with a gradient a mask: the
+/// gradient of the result counts as 0 where the mask is at most 0.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Fused {
+    Nothing,
+    /// `relu` of the result.
+    Relu,
+    /// The masking of the gradient.
+    Mask,
+    /// The bias' gradient, which follows the weight's, and the masking if there is a mask.
+    BiasGrad,
 }
 
 /// Whether there are fused kernels for the convolution of that image with `relu`, and for its gradients.
@@ -85,7 +97,7 @@ impl ConvolutionOp {
         self.check_bias(inputs[2])?;
         let inputs = prepared(OP, Precision::Same, inputs.mapped(|input| input.map(Tensor::raw)))?;
         let inputs = inputs.each_ref().mapped(Option::as_ref);
-        let out = self.run(OP, inputs, false)?;
+        let out = self.run(OP, inputs, Fused::Nothing)?;
         Ok(record(OP, self, inputs, out).typed())
     }
 
@@ -95,7 +107,7 @@ impl ConvolutionOp {
         self.check_bias(Some(bias))?;
         let inputs = prepared(op, Precision::Same, [image, weight, bias].mapped(|input| Some(input.raw())))?;
         let inputs = inputs.each_ref().mapped(Option::as_ref);
-        let out = self.run(op, inputs, true)?;
+        let out = self.run(op, inputs, Fused::Relu)?;
         Ok(record(op, ConvolutionRelu(self), inputs, out).typed())
     }
 
@@ -109,52 +121,45 @@ impl ConvolutionOp {
         Err(Error::wrong_shape(OP, "the bias", bias.shape(), expected))
     }
 
-    fn run(&self, op: &'static str, inputs: [Option<&Raw>; 3], relu: bool) -> Result<Raw> {
-        let [Some(first), ..] = inputs else { unreachable!("only a bias may be missing") };
-        let (d, shape_and_dtype) = (&self.dims()?, (self.out_shape()?, first.dtype()));
+    fn run(&self, op: &'static str, inputs: [Option<&Raw>; 3], fused: Fused) -> Result<Raw> {
+        let [Some(first), ..] = inputs else { unreachable!("only the third may be missing") };
+        let d = &self.dims()?;
+        let shape = match fused {
+            Fused::BiasGrad => Shape::new(&[self.weight.elements() + self.weight[0]])?,
+            _ => self.out_shape()?,
+        };
         let running = profiler::op(op);
         profiler::count_flops(|| d.flops());
         let out = match first.storage.device() {
-            Device::Cpu => on_cpu(op, inputs, shape_and_dtype, &mut |inputs, out| {
+            Device::Cpu => on_cpu(op, inputs, (shape, first.dtype()), &mut |inputs, out| {
                 by_real!(inputs.dtype(), R => {
-                    let (first, second, out) = (inputs.view::<R>(0).data, inputs.view(1).data, out.stored());
+                    let (first, second, third) = (inputs.view::<R>(0).data, inputs.view(1).data, inputs.data(2));
                     match self.kind {
-                        ConvolutionKind::Forward => cpu::forward(d, first, second, inputs.data(2), relu, out),
-                        ConvolutionKind::ImageGrad => cpu::input_grad(d, second, first, out),
+                        ConvolutionKind::Forward => {
+                            cpu::forward(d, first, second, third, fused == Fused::Relu, out.stored())
+                        }
+                        ConvolutionKind::ImageGrad => cpu::input_grad(d, second, first, out.stored()),
                         ConvolutionKind::WeightGrad => {
-                            let grad = cpu::Gradient { numbers: second, positive: None };
-                            cpu::weight_and_bias_grad(d, first, grad, out)
+                            let grad = cpu::Gradient { numbers: second, positive: third };
+                            cpu::weight_and_bias_grad(d, first, grad, out.stored())
                         }
                     }
                     .map_err(Error::scratch(OP))
                 })
             }),
-            Device::Cuda(device) => on_cuda(op, device, inputs, shape_and_dtype, &mut |inputs, out| {
-                let [.., bias] = inputs.optional_cuda_views();
-                self.on_cuda(device, d, [inputs.cuda_view(0), inputs.cuda_view(1)], (bias, relu), out)
+            Device::Cuda(device) => on_cuda(op, device, inputs, (shape, first.dtype()), &mut |inputs, out| {
+                let [.., third] = inputs.optional_cuda_views();
+                let views = [inputs.cuda_view(0), inputs.cuda_view(1)];
+                match self.memory {
+                    MemoryFormat::ChannelsFirst => cuda::convolve(device, self.kind, d, views, (third, fused), out),
+                    MemoryFormat::ChannelsLast { weight_too } => {
+                        library::convolve_channels_last(device, OP, self.kind, d, weight_too, views, out)
+                    }
+                }
             }),
         }?;
         running.note_result(&inputs, &out, op);
         Ok(out)
-    }
-
-    fn on_cuda(
-        &self,
-        device: &CudaDevice,
-        d: &cpu::ConvDims,
-        inputs: [CudaView<'_>; 2],
-        epilogue: (Option<CudaView<'_>>, bool),
-        out: CudaOut<'_>,
-    ) -> Result<()> {
-        if let MemoryFormat::ChannelsLast { weight_too } = self.memory {
-            return library::convolve_channels_last(device, OP, self.kind, d, weight_too, inputs, out);
-        }
-        let [first, second] = inputs;
-        match self.kind {
-            ConvolutionKind::Forward => cuda::forward(device, d, inputs, epilogue, out),
-            ConvolutionKind::ImageGrad => cuda::image_grad(device, d, (second, None), first, out),
-            ConvolutionKind::WeightGrad => cuda::weight_grad(device, d, inputs, out),
-        }
     }
 
     /// Another one of the three operations, with the same sizes.
@@ -163,27 +168,10 @@ impl ConvolutionOp {
         ConvolutionOp { kind, ..*self }.apply([first, second, None])
     }
 
-    /// The gradients of weight and bias by one kernel. A gradient of the result counts as 0 where `mask`, if there is
-    /// one, is at most 0.
+    /// The gradients of weight and bias by one kernel.
     fn weight_and_bias_grads(&self, image: &Raw, grad: &Raw, mask: Option<&Raw>) -> Result<[Option<Tensor>; 2]> {
-        let d = &self.dims()?;
-        let (inputs, len) = ([Some(image), Some(grad), mask], self.weight.elements() + self.weight[0]);
-        let shape_and_dtype = (Shape::new(&[len])?, image.dtype());
-        let _running = profiler::op(OP);
-        profiler::count_flops(|| d.flops());
-        let both: Tensor = match image.storage.device() {
-            Device::Cpu => on_cpu(OP, inputs, shape_and_dtype, &mut |inputs, out| {
-                by_real!(inputs.dtype(), R => {
-                    let grad = cpu::Gradient { numbers: inputs.view::<R>(1).data, positive: inputs.data(2) };
-                    cpu::weight_and_bias_grad(d, inputs.view(0).data, grad, out.stored()).map_err(Error::scratch(OP))
-                })
-            }),
-            Device::Cuda(device) => on_cuda(OP, device, inputs, shape_and_dtype, &mut |inputs, out| {
-                let [image, grad] = [inputs.cuda_view(0), inputs.cuda_view(1)];
-                cuda::weight_and_bias_grad(device, d, image, (grad, inputs.optional_cuda_views()[2]), out)
-            }),
-        }?
-        .typed();
+        let op = ConvolutionOp { kind: ConvolutionKind::WeightGrad, ..*self };
+        let both: Tensor = op.run(OP, [Some(image), Some(grad), mask], Fused::BiasGrad)?.typed();
         let [weight, bias] = both.split_after(self.weight.elements())?;
         Ok([Some(weight.reshape_to(self.weight)?), Some(bias)])
     }
@@ -237,24 +225,8 @@ impl Derivative<3> for ConvolutionRelu {
         }
         let (grad, out) = (grad.raw().gap_free()?, out.raw().gap_free()?);
         let [weight_grad, bias_grad] = op.weight_and_bias_grads(image.raw(), &grad, Some(&out))?;
-        Ok([saved.grad_of(0, || self.image_grad(weight.raw(), [&grad, &out]))?, weight_grad, bias_grad])
-    }
-}
-
-impl ConvolutionRelu {
-    /// The masked gradient of the image, on a device.
-    fn image_grad(&self, weight: &Raw, [grad, mask]: [&Raw; 2]) -> Result<Tensor> {
-        let (op, d) = (&self.0, &self.0.dims()?);
-        let Device::Cuda(device) = weight.storage.device() else {
-            unreachable!("the CPU does not mask image gradients")
-        };
-        let inputs = [weight, grad, mask].mapped(Some);
-        let _running = profiler::op(OP);
-        profiler::count_flops(|| d.flops());
-        let grad = on_cuda(OP, device, inputs, (op.image, weight.dtype()), &mut |inputs, out| {
-            let [weight, grad, mask] = inputs.cuda_views();
-            cuda::image_grad(device, d, (grad, Some(mask)), weight, out)
-        })?;
-        Ok(grad.typed())
+        let image_grad = ConvolutionOp { kind: ConvolutionKind::ImageGrad, ..*op };
+        let masked = || Ok(image_grad.run(OP, [weight.raw(), &grad, &out].mapped(Some), Fused::Mask)?.typed());
+        Ok([saved.grad_of(0, masked)?, weight_grad, bias_grad])
     }
 }

@@ -7,9 +7,9 @@ use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::library::ConvolutionKind;
 use pagelock_cuda::{Argument, Launch};
 
+use super::convolution::Fused;
 use super::cpu::ConvDims;
-use super::library;
-use super::small::{self, Gradient};
+use super::{library, small};
 use crate::cuda::{Code, CudaDevice, CudaOut, CudaView, MAX_BLOCKS, count};
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -60,43 +60,36 @@ struct WeightGrad {
     step: [i32; 3],
 }
 
-/// The result, from image, weight and bias. With `relu`, which requires [`is_fused`], negative results become zero.
-pub(super) fn forward(
+/// Computes one of the three convolutions. `inputs` are two of image, weight and result, those that it does not compute,
+/// in this order; see [`Fused`] for the third input. Something fused requires [`is_fused`].
+pub(super) fn convolve(
     device: &CudaDevice,
+    kind: ConvolutionKind,
     d: &ConvDims,
-    [image, weight]: [CudaView<'_>; 2],
-    (bias, relu): (Option<CudaView<'_>>, bool),
+    inputs: [CudaView<'_>; 2],
+    (third, fused): (Option<CudaView<'_>>, Fused),
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let (op, kind) = ("conv2d", ConvolutionKind::Forward);
-    if !relu && library::convolve(device, op, kind, d, [image, weight], &mut out)? {
-        return bias.map_or(Ok(()), |bias| library::add_bias(device, bias, out));
+    let op = match kind {
+        ConvolutionKind::Forward => "conv2d",
+        ConvolutionKind::ImageGrad => "conv2d_image_grad",
+        ConvolutionKind::WeightGrad => "conv2d_weight_grad",
+    };
+    if fused == Fused::Nothing && library::convolve(device, op, kind, d, inputs, &mut out)? {
+        return third.map_or(Ok(()), |bias| library::add_bias(device, bias, out));
     }
-    if small::forward(device, d, [image, weight], (bias, relu), &mut out)? {
+    if small::convolve(device, op, kind, d, inputs, (third, fused), &mut out)? {
         return Ok(());
     }
-    assert_done(!relu, d);
-    correlate(device, op, Conv::new(d, false)?, d.batch, [image, weight], bias, out)
-}
-
-/// The gradient of the image, from that of the result and the weight. A mask requires [`is_fused`].
-pub(super) fn image_grad(
-    device: &CudaDevice,
-    d: &ConvDims,
-    (grad, mask): (CudaView<'_>, Option<CudaView<'_>>),
-    weight: CudaView<'_>,
-    mut out: CudaOut<'_>,
-) -> Result<()> {
-    let (op, kind) = ("conv2d_image_grad", ConvolutionKind::ImageGrad);
-    if mask.is_none() && library::convolve(device, op, kind, d, [weight, grad], &mut out)? {
-        return Ok(());
+    if fused != Fused::Nothing {
+        unreachable!("`is_fused` accepted {d:?}");
     }
-    let gradient = Gradient { numbers: grad, mask };
-    if small::image_grad(device, d, gradient, weight, &mut out)? {
-        return Ok(());
+    let [first, second] = inputs;
+    match kind {
+        ConvolutionKind::Forward => correlate(device, op, Conv::new(d, false)?, d.batch, inputs, third, out),
+        ConvolutionKind::ImageGrad => correlate(device, op, Conv::new(d, true)?, d.batch, [second, first], None, out),
+        ConvolutionKind::WeightGrad => weight_grad(device, op, d, inputs, out),
     }
-    assert_done(mask.is_none(), d);
-    correlate(device, op, Conv::new(d, true)?, d.batch, [grad, weight], None, out)
 }
 
 impl Conv {
@@ -205,40 +198,14 @@ pub(super) fn is_fused(device: &CudaDevice, d: &ConvDims, dtype: DType) -> bool 
         .all(|kind| small::has_kernel(device, d, kind, dtype) && !library::is_wanted_for_small(device, d, kind, dtype))
 }
 
-fn assert_done(is_done: bool, d: &ConvDims) {
-    if !is_done {
-        unreachable!("`is_fused` accepted {d:?}");
-    }
-}
-
-/// The gradients of the weight and, after it, the bias.
-pub(super) fn weight_and_bias_grad(
-    device: &CudaDevice,
-    d: &ConvDims,
-    image: CudaView<'_>,
-    (grad, mask): (CudaView<'_>, Option<CudaView<'_>>),
-    mut out: CudaOut<'_>,
-) -> Result<()> {
-    let is_done = small::weight_grad(device, d, (image, Gradient { numbers: grad, mask }), true, &mut out)?;
-    assert_done(is_done, d);
-    Ok(())
-}
-
 /// The gradient of the weight, from the image and the gradient of the result.
-pub(super) fn weight_grad(
+fn weight_grad(
     device: &CudaDevice,
+    op: &'static str,
     d: &ConvDims,
     [image, grad]: [CudaView<'_>; 2],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let op = "conv2d_weight_grad";
-    if library::convolve(device, op, ConvolutionKind::WeightGrad, d, [image, grad], &mut out)? {
-        return Ok(());
-    }
-    let gradient = Gradient { numbers: grad, mask: None };
-    if small::weight_grad(device, d, (image, gradient), false, &mut out)? {
-        return Ok(());
-    }
     let conv = Conv { end_image: count(op, d.batch)?.into(), ..Conv::new(d, false)? };
     let tap_blocks = conv.kernel_area().div_ceil(TAPS);
     let pixels = d.out_size[0] * d.out_size[1];

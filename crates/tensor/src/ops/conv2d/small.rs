@@ -6,6 +6,7 @@
 use pagelock_cuda::library::ConvolutionKind;
 use pagelock_cuda::{Argument, Launch};
 
+use super::convolution::Fused;
 use super::cpu::ConvDims;
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, MAX_BLOCKS};
 use crate::element::DType;
@@ -31,9 +32,9 @@ const TILES: usize = 16;
 
 /// A gradient, and a mask: the gradient counts as zero where the mask is at most zero.
 #[derive(Clone, Copy)]
-pub(super) struct Gradient<'a> {
-    pub(super) numbers: CudaView<'a>,
-    pub(super) mask: Option<CudaView<'a>>,
+struct Gradient<'a> {
+    numbers: CudaView<'a>,
+    mask: Option<CudaView<'a>>,
 }
 
 /// Sizes of a correlation without groups and dilation, each pair vertical and horizontal.
@@ -314,7 +315,7 @@ fn is_aligned(view: &CudaView<'_>) -> bool {
     view.is_aligned(4 * view.dtype().size())
 }
 
-/// Launches [`forward`] or [`image_grad`]. Returns false, without launching anything, if the geometry is not small.
+/// The convolution, or with `transposed` its gradient of the image, from a source and the weight.
 fn correlate(
     device: &CudaDevice,
     op: &'static str,
@@ -345,34 +346,37 @@ fn correlate(
     Ok(true)
 }
 
-/// The result, from image, weight and bias; with `relu`, negative results become zero. Returns false, without
-/// launching anything, if the geometry is not small.
-pub(super) fn forward(
+/// The same as `cuda::convolve`. Returns false, without launching anything, if the geometry is not small.
+pub(super) fn convolve(
     device: &CudaDevice,
+    op: &'static str,
+    kind: ConvolutionKind,
     d: &ConvDims,
-    [image, weight]: [CudaView<'_>; 2],
-    (bias, relu): (Option<CudaView<'_>>, bool),
+    [first, second]: [CudaView<'_>; 2],
+    (third, fused): (Option<CudaView<'_>>, Fused),
     out: &mut CudaOut<'_>,
 ) -> Result<bool> {
-    let image = Gradient { numbers: image, mask: None };
-    correlate(device, "conv2d", (d, false), (image, weight, bias), relu, out)
-}
-
-/// The gradient of the image, from that of the result and the weight; as [`forward`].
-pub(super) fn image_grad(
-    device: &CudaDevice,
-    d: &ConvDims,
-    grad: Gradient<'_>,
-    weight: CudaView<'_>,
-    out: &mut CudaOut<'_>,
-) -> Result<bool> {
-    correlate(device, "conv2d_image_grad", (d, true), (grad, weight, None), false, out)
+    match kind {
+        ConvolutionKind::Forward => {
+            let image = Gradient { numbers: first, mask: None };
+            correlate(device, op, (d, false), (image, second, third), fused == Fused::Relu, out)
+        }
+        ConvolutionKind::ImageGrad => {
+            let grad = Gradient { numbers: second, mask: third };
+            correlate(device, op, (d, true), (grad, first, None), false, out)
+        }
+        ConvolutionKind::WeightGrad => {
+            let grad = Gradient { numbers: second, mask: third };
+            weight_grad(device, op, d, (first, grad), fused == Fused::BiasGrad, out)
+        }
+    }
 }
 
 /// The gradient of the weight, followed by that of the bias if `with_bias`, from the image and the gradient of the
-/// result; as [`forward`].
-pub(super) fn weight_grad(
+/// result.
+fn weight_grad(
     device: &CudaDevice,
+    op: &'static str,
     d: &ConvDims,
     (image, grad): (CudaView<'_>, Gradient<'_>),
     with_bias: bool,
@@ -390,7 +394,7 @@ pub(super) fn weight_grad(
     let batch = (d.batch as u64).to_ne_bytes();
     let [x, grad, mask] = [image, numbers, mask.unwrap_or(numbers)].mapped(|view| view.argument());
     let arguments = [out.argument(), x, grad, mask, Argument::Value(&batch)];
-    let (op, kernel) = ("conv2d_weight_grad", ([image.dtype(); 2], "weight_grad_small"));
+    let kernel = ([image.dtype(); 2], "weight_grad_small");
     // SAFETY: as in `correlate`; `out` has an element for each weight and, with a bias, for each result channel. The
     // device has clusters.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(), &arguments)? };
