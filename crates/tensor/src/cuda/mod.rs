@@ -41,4 +41,4 @@ pub(crate) use libraries::{Work, check, choice, data_type};
 pub(crate) use reduce::{Accumulator, CudaReduction};
 pub(crate) use rows::RowPlan;
 pub(crate) use view::{CudaOut, CudaView};
-pub(crate) use walk::Dims;
+pub(crate) use walk::{Dims, Divisor};

@@ -170,14 +170,17 @@ impl WideIndexing {
     }
 }
 
-/// Division by a constant below 2³¹ as a multiplication and a shift; `header.cu` says how.
-struct Divisor {
+/// Division of a number below 2³¹ by a constant below 2³¹, as a multiplication and a shift; `header.cu` says how.
+#[derive(Debug, Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Divisor {
     magic: u32,
     shift: u32,
 }
 
 impl Divisor {
-    fn new(divisor: u32) -> Divisor {
+    /// For a divisor that is not 0.
+    pub(crate) fn new(divisor: u32) -> Divisor {
         let shift = u32::BITS - (divisor - 1).leading_zeros(); // log2(divisor), rounded up
         let magic = ((1_u64 << 32) * ((1_u64 << shift) - u64::from(divisor)) / u64::from(divisor) + 1) as u32;
         Divisor { magic, shift }

@@ -1,9 +1,11 @@
-//! Pooling on a device: one kernel of `pool2d.cu` per kind of pooling, compiled for the sizes of planes and windows.
+//! Pooling on a device: one kernel of `pool2d.cu` per kind of pooling, compiled for the sizes of windows. Sizes of planes
+//! are arguments, so that images of other sizes need no other kernels.
 
+use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
 
 use super::cpu::Windows;
-use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, count};
+use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, Divisor, count};
 use crate::error::Result;
 use crate::inlined::Array;
 
@@ -23,12 +25,29 @@ pub(super) enum Pooling {
     Spread,
 }
 
+/// `Plane` of `pool2d.cu`.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Plane {
+    size: [i32; 2],
+    pixels: i32,
+    by_pixels: Divisor,
+    by_width: Divisor,
+}
+
+impl Plane {
+    /// A plane of that height and width.
+    fn new(op: &'static str, [height, width]: [usize; 2]) -> Result<Plane> {
+        let pixels = count(op, height.saturating_mul(width))?;
+        let [by_pixels, by_width] = [pixels, width as i32].mapped(|size| Divisor::new(size.max(1) as u32));
+        Ok(Plane { size: [height as i32, width as i32], pixels, by_pixels, by_width })
+    }
+}
+
 impl Windows {
     /// The constants that `pool2d.cu` needs for both axes.
     fn constants(&self, op: &'static str) -> Result<Constants> {
         let (ins, outs) = (self.plane(), self.counts());
-        count(op, ins[0].saturating_mul(ins[1]))?;
-        count(op, outs[0].saturating_mul(outs[1]))?;
         let mut windows = [[0; 3]; 2];
         for (axis, window) in windows.iter_mut().enumerate() {
             if let Windows::Sliding(dims) = self {
@@ -37,13 +56,11 @@ impl Windows {
                 *window = [dims.kernel[axis], stride, dims.padding[axis]].mapped(|size| size as i32);
             }
         }
-        let ([in_h, in_w], [out_h, out_w]) = (ins.mapped(|size| size as i32), outs.mapped(|size| size as i32));
         let [[kernel_h, stride_h, padding_h], [kernel_w, stride_w, padding_w]] = windows;
         let area = count(op, self.area().unwrap_or(0))?; // 0: windows have areas of their own
-        let sizes = [("IN_H", in_h), ("IN_W", in_w), ("OUT_H", out_h), ("OUT_W", out_w), ("AREA", area)];
         let vertical = [("KERNEL_H", kernel_h), ("STRIDE_H", stride_h), ("PADDING_H", padding_h)];
         let horizontal = [("KERNEL_W", kernel_w), ("STRIDE_W", stride_w), ("PADDING_W", padding_w)];
-        Ok(Constants::of(&sizes).and(&vertical).and(&horizontal))
+        Ok(Constants::of(&[("AREA", area)]).and(&vertical).and(&horizontal))
     }
 
     fn plane(&self) -> [usize; 2] {
@@ -91,13 +108,15 @@ pub(super) fn run(
     };
     let launch = Launch::covering(results * lanes, THREADS);
     count(op, results.saturating_mul(lanes).div_ceil(THREADS as usize))?;
-    // The type must hold the numbers of all threads, of those behind the last result too, and of all elements.
+    // Numbers of 32 bits must reach all threads, those behind the last result too, and all elements.
     let threads = (results * lanes).next_multiple_of(THREADS as usize);
-    let is_wide = u32::try_from(threads.max(x.shape().elements())).is_err();
+    let is_wide = i32::try_from(threads.max(x.shape().elements())).is_err();
+    let planes = [Plane::new(op, windows.plane())?, Plane::new(op, windows.counts())?];
     let constants = windows.constants(op)?.and(&[("LANES", lanes as i32), ("WIDE", is_wide.into())]);
     let results = (results as u64).to_ne_bytes(); // the first half of these bytes is the number in 32 bits
     let results = if is_wide { &results[..] } else { &results[..4] };
-    let arguments = [out.argument(), x.argument(), Argument::Value(results)];
+    let planes = bytemuck::bytes_of(&planes);
+    let arguments = [out.argument(), x.argument(), Argument::Value(results), Argument::Value(planes)];
     // SAFETY: the kernels take these arguments. The sizes fit each other, as `PoolDims` says, so the kernels read
     // only inside the planes of `x`; they write each result once.
     unsafe { CODE.launch_for(device, op, ([x.dtype(); 2], kernel), constants, launch, &arguments) }
