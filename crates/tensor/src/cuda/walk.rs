@@ -112,7 +112,7 @@ impl Dims {
         let mut indexing = Indexing::zeroed();
         (indexing.n, indexing.rank) = (self.len() as u32, self.rank as u32);
         for (dim, (&size, steps)) in self.sizes().iter().zip(self.strides()).enumerate() {
-            let divisor = Divisor::new(size.max(1) as u32);
+            let divisor = Divisor::new(size as u32);
             indexing.size[dim] = size as u32;
             (indexing.magic[dim], indexing.shift[dim]) = (divisor.magic, divisor.shift);
             indexing.stride[dim] = steps.mapped(|step| step as u32);
@@ -179,8 +179,9 @@ pub(crate) struct Divisor {
 }
 
 impl Divisor {
-    /// For a divisor that is not 0.
+    /// For that divisor; 0 counts as 1.
     pub(crate) fn new(divisor: u32) -> Divisor {
+        let divisor = divisor.max(1);
         let shift = u32::BITS - (divisor - 1).leading_zeros(); // log2(divisor), rounded up
         let magic = ((1_u64 << 32) * ((1_u64 << shift) - u64::from(divisor)) / u64::from(divisor) + 1) as u32;
         Divisor { magic, shift }

@@ -39,7 +39,7 @@ impl Plane {
     /// A plane of that height and width.
     fn new(op: &'static str, [height, width]: [usize; 2]) -> Result<Plane> {
         let pixels = count(op, height.saturating_mul(width))?;
-        let [by_pixels, by_width] = [pixels, width as i32].mapped(|size| Divisor::new(size.max(1) as u32));
+        let [by_pixels, by_width] = [pixels, width as i32].mapped(|size| Divisor::new(size as u32));
         Ok(Plane { size: [height as i32, width as i32], pixels, by_pixels, by_width })
     }
 }
