@@ -1,4 +1,4 @@
-//! Budgets: against a naive model, under many threads, and their texts.
+//! Budgets: their error texts, many threads, and a comparison with a naive model.
 
 use std::{
     sync::{
@@ -53,7 +53,7 @@ fn a_refusal_names_the_tight_ancestor_its_largest_holders_and_its_advice() {
 }
 
 #[test]
-fn a_refused_ancestor_charges_nobody_below() {
+fn a_refusal_by_a_parent_charges_no_budget() {
     let host = Budget::new("host", 100);
     let (left, right) = (host.child("left", 1_000), host.child("right", 1_000));
     let _held = left.reserve(80).unwrap();
@@ -62,14 +62,14 @@ fn a_refused_ancestor_charges_nobody_below() {
 }
 
 #[test]
-fn a_budget_without_a_limit_counts_only() {
+fn a_budget_without_a_limit_only_counts() {
     let budget = Budget::new("all", ByteSize::MAX);
     let _held = budget.reserve(1 << 60).unwrap();
     assert_eq!(format!("{budget:?}"), "Budget(`all`, 1 EiB of no limit used)");
 }
 
 #[test]
-fn a_reservation_keeps_its_budget_and_gives_back_after_the_handle_is_gone() {
+fn a_reservation_outlives_the_handle_of_its_budget() {
     let host = Budget::new("host", 100);
     let held = host.child("short-lived", 50).reserve(40).unwrap();
     assert_eq!(host.holders()[0].to_string(), "`short-lived` 40 B");
@@ -79,7 +79,7 @@ fn a_reservation_keeps_its_budget_and_gives_back_after_the_handle_is_gone() {
 }
 
 #[test]
-fn lowering_the_limit_refuses_until_enough_came_back() {
+fn a_lowered_limit_refuses_until_enough_is_freed() {
     let budget = Budget::new("host", 100);
     let held = budget.reserve(80).unwrap();
     budget.set_limit(50);
@@ -90,7 +90,7 @@ fn lowering_the_limit_refuses_until_enough_came_back() {
 }
 
 #[test]
-fn waiting_ends_with_the_time_out_and_says_so() {
+fn a_wait_that_times_out_says_so() {
     let budget = Budget::new("queue", 100).with_advice("lower `DataLoader::prefetch`");
     let _held = budget.reserve(70).unwrap();
     let error = budget.reserve_timeout(40, Duration::from_millis(1)).unwrap_err();
@@ -102,7 +102,7 @@ fn waiting_ends_with_the_time_out_and_says_so() {
 }
 
 #[test]
-fn what_can_never_fit_is_refused_at_once() {
+fn a_reservation_above_the_limit_is_refused_at_once() {
     let budget = Budget::new("queue", 100);
     let asked_at = Instant::now();
     let error = budget.reserve_timeout(101, LONG).unwrap_err();
@@ -111,7 +111,7 @@ fn what_can_never_fit_is_refused_at_once() {
 }
 
 #[test]
-fn what_an_ancestor_can_never_give_is_not_waited_for_at_a_full_child() {
+fn a_full_child_does_not_wait_for_more_than_its_parent_can_give() {
     let child = Budget::new("small", 100).child("full", 500);
     let _held = child.reserve(90).unwrap();
     child.set_limit(160);
@@ -149,7 +149,7 @@ fn a_waiter_wakes_when_the_limit_rises() {
 }
 
 #[test]
-fn idle_bytes_of_a_pool_go_to_whoever_needs_them() {
+fn a_pool_frees_idle_bytes_for_a_reservation() {
     let budget = Budget::new("host", 1_000);
     let pool = Pooled::new(Limited::new(Pageable, budget.clone()));
     drop(pool.allocate(900).unwrap());
@@ -335,7 +335,7 @@ proptest! {
 }
 
 #[test]
-fn budgets_inside_budgets_inside_budgets_are_dropped_on_a_small_stack() {
+fn a_long_chain_of_budgets_is_dropped_on_a_small_stack() {
     let chain = || {
         let root = Budget::new("root", 10);
         let mut inner = root.child("inner", 10);
