@@ -224,9 +224,9 @@ impl Stream {
     }
 
     /// Copies many sources, each to its target, like [`upload_from`](Self::upload_from), without a pause between the
-    /// copies. All page-locked buffers together are queued as one unit of work with one event. Neighboring parts of
-    /// one host buffer that [follow each other](HostBuffer::is_followed_by) move in one copy if their targets are
-    /// neighboring parts of one buffer at the same distance.
+    /// copies. All page-locked buffers together are queued as one unit of work with one event. Parts of one host
+    /// buffer that [follow each other](HostBuffer::is_followed_by) move in one copy if their targets follow each other
+    /// at the same distance.
     ///
     /// # Errors
     /// As [`upload_from`](Self::upload_from). After an error some of the copies may have been made.
@@ -357,8 +357,8 @@ impl Stream {
     }
 
     /// Copies many sources, each to its target, like [`download_to`](Self::download_to), without a pause between the
-    /// copies. If parts of one buffer [follow each other](DeviceBuffer::is_followed_by) closely, one copy moves them
-    /// to their slices. One copy moves them to page-locked buffers if these follow each other at the same distance.
+    /// copies. Parts of one buffer that [follow each other](DeviceBuffer::is_followed_by) closely move to slices in one
+    /// copy. They move to page-locked buffers in one copy if these follow each other at the same distance.
     ///
     /// # Errors
     /// As [`download_to`](Self::download_to). After an error some of the copies may have been made.

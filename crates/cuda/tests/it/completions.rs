@@ -1,4 +1,4 @@
-//! Page-locked buffers whose users add [`Completion`]s of their own beside those of copies.
+//! Page-locked buffers with [`Completion`]s of the program beside those of copies.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -69,7 +69,7 @@ impl PageLocker for Notes {
 
 #[test]
 fn a_block_that_a_completion_frees_in_a_host_function_waits_for_the_copies() {
-    /// Nobody may wait for it, and it frees the block at once.
+    /// No thread may wait for this access, and `keep` frees the block at once.
     struct Frees;
     impl Completion for Frees {
         fn is_done(&self) -> bool {
@@ -107,8 +107,8 @@ fn a_block_that_a_completion_frees_in_a_host_function_waits_for_the_copies() {
     notes.in_flight.store(false, SeqCst);
     go.send(()).unwrap();
     assert_eq!(copies.read(&target).unwrap(), [1; 64]);
-    assert!(!notes.freed_in_flight.load(SeqCst), "the block was freed under the copy");
+    assert!(!notes.freed_in_flight.load(SeqCst), "the block was freed during the copy");
     drop((target, blocking, copies, calls, blocked, device));
-    assert_eq!(not_given_back(&machine), (0, 0), "the block was freed after the copy");
+    assert_eq!(not_given_back(&machine), (0, 0), "the block was not freed after the copy");
     assert_eq!(machine.violations(), [""; 0]);
 }

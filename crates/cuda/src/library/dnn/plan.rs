@@ -24,8 +24,8 @@ pub(super) enum Operation {
     AttentionGrads(AttentionGrads),
 }
 
-/// More than the library proposes: it has proposed up to 37. For `f32`, engines that use tensor cores come first, so
-/// a lower limit might cut off all exact ones.
+/// The library has proposed up to 37. For `f32`, it lists engines with tensor cores first, so a lower limit might cut
+/// off all exact engines.
 const MAX_PROPOSALS: usize = 128;
 pub(super) const UNSUPPORTED: Refusal = Refusal { call: "cudnnBackendFinalize of any plan", status: 3000 };
 
@@ -33,10 +33,10 @@ pub(super) struct Plan {
     api: &'static Api,
     plan: Descriptor,
     scratch_bytes: usize,
-    _parts: (Arc<OperationGraph>, Descriptor), // the objects of which the plan was made
+    _parts: (Arc<OperationGraph>, Descriptor), // the objects that the plan refers to
 }
 
-/// A graph, and the objects of which it consists.
+/// A graph and the objects that it refers to.
 pub(super) struct OperationGraph {
     descriptor: Descriptor,
     _others: Vec<Descriptor>,
@@ -122,12 +122,12 @@ impl fmt::Display for Operation {
 }
 
 impl Plan {
-    /// The first suitable plan of those that the library proposes.
+    /// The first suitable plan that the library proposes.
     pub(super) fn first(api: &'static Api, library: *mut c_void, operation: &Operation) -> Result<Plan, Refusal> {
         Plan::all(api, library, operation, |_| true)?.next().map(|(_, plan)| plan).ok_or(UNSUPPORTED)
     }
 
-    /// The suitable plans among the library's proposals, with their positions; only positions that are `wanted`.
+    /// The suitable plans at the `wanted` positions of the library's proposals, with their positions.
     pub(super) fn all<'a>(
         api: &'static Api,
         library: *mut c_void,
@@ -142,8 +142,8 @@ impl Plan {
         // Engines sorted by a model of their speed, then engines that support all operations.
         let modes = [CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK];
         let configurations = modes.into_iter().flat_map(of_mode).enumerate();
-        let plan = move |(number, configuration): (usize, Descriptor)| {
-            if !wanted(number) || !is_acceptable(&configuration, operation).unwrap_or(false) {
+        let plan = move |(position, configuration): (usize, Descriptor)| {
+            if !wanted(position) || !is_acceptable(&configuration, operation).unwrap_or(false) {
                 return None;
             }
             let attributes = [
@@ -153,7 +153,7 @@ impl Plan {
             let plan = Descriptor::with(api, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &attributes).ok()?;
             let scratch_bytes = plan.integer(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE).ok()?.max(0) as usize;
             let plan = Plan { api, plan, scratch_bytes, _parts: (graph.clone(), configuration) };
-            (scratch_bytes <= operation.max_scratch_bytes()).then_some((number, plan))
+            (scratch_bytes <= operation.max_scratch_bytes()).then_some((position, plan))
         };
         Ok(configurations.filter_map(plan))
     }
@@ -176,14 +176,14 @@ impl Plan {
             (CUDNN_ATTR_VARIANT_PACK_WORKSPACE, Values::Addresses(&[scratch])),
         ];
         match Descriptor::with(self.api, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &attributes) {
-            // SAFETY: the objects belong to the library; the caller vouches for the rest.
+            // SAFETY: the objects belong to the library; the rest is the caller's promise.
             Ok(pack) => unsafe { (self.api.execute)(library, self.plan.get(), pack.get()) },
             Err(refusal) => refusal.status,
         }
     }
 }
 
-/// The library's code of a type.
+/// The library's code for a type.
 pub(super) fn code(data_type: DataType) -> c_int {
     match data_type {
         DataType::F32 => CUDNN_DATA_FLOAT,
@@ -193,7 +193,7 @@ pub(super) fn code(data_type: DataType) -> c_int {
     }
 }
 
-/// A tensor whose address each call passes by this UID, with additional attributes.
+/// A tensor with additional attributes. Each call passes its address under this UID.
 pub(super) fn tensor(
     api: &'static Api,
     data_type: c_int,

@@ -1,4 +1,4 @@
-//! What a program must find: memory as a list of expected bytes, and the work of a graph as changes of that list.
+//! The model of a program: memory is a list of expected bytes, and the operations of a graph change that list.
 
 use std::{
     fmt,
@@ -53,7 +53,7 @@ impl Dice {
         Some([first, (first + 1 + self.below(list.len() - 1)) % list.len()])
     }
 
-    /// A range within `0..len` that is not empty, mostly all of it.
+    /// A range within `0..len` that is not empty; in two of three cases, all of `0..len`.
     pub(super) fn range(&mut self, len: usize) -> Range<usize> {
         if self.below(3) > 0 {
             return 0..len;
@@ -70,10 +70,10 @@ pub(super) fn known(bytes: &[u8]) -> Bytes {
     bytes.iter().copied().map(Some).collect()
 }
 
-/// Panics with the first difference.
+/// Panics at the first difference.
 #[track_caller]
 pub(super) fn check(what: impl fmt::Display, found: &[u8], expected: &Bytes) {
-    assert_eq!(found.len(), expected.len(), "{what}: another length");
+    assert_eq!(found.len(), expected.len(), "{what}: the length differs");
     let differs = found.iter().zip(expected).position(|(&found, expected)| expected.is_some_and(|byte| byte != found));
     if let Some(at) = differs {
         panic!("{what}: byte {at} of {} is {}, and must be {:?}", found.len(), found[at], expected[at]);
