@@ -121,7 +121,7 @@ fn functions() -> Vec<Operation> {
         operation.large(|n| vec![sample([positive([n])])])
     };
     let any: fn(&[usize]) -> Input = |shape| signed(shape);
-    let above: fn(&[usize]) -> Input = |shape| positive(shape);
+    let above_zero: fn(&[usize]) -> Input = |shape| positive(shape);
     let kink = || sample([values([3], [-1.0, 0.0, 2.0])]).in_every_precision();
     let with_kink = |operation: Operation| {
         let samples = single(any).into_iter().chain([kink()]);
@@ -130,8 +130,8 @@ fn functions() -> Vec<Operation> {
     };
     vec![
         function("exp", "torch.exp(x)", run! { floats |c| c.x().exp() }, any).autocast(Autocast::F32),
-        function("log", "torch.log(x)", run! { floats |c| c.x().log() }, above).autocast(Autocast::F32),
-        function("sqrt", "torch.sqrt(x)", run! { floats |c| c.x().sqrt() }, above).exact(),
+        function("log", "torch.log(x)", run! { floats |c| c.x().log() }, above_zero).autocast(Autocast::F32),
+        function("sqrt", "torch.sqrt(x)", run! { floats |c| c.x().sqrt() }, above_zero).exact(),
         function("tanh", "torch.tanh(x)", run! { floats |c| c.x().tanh() }, any),
         function("sigmoid", "torch.sigmoid(x)", run! { floats |c| c.x().sigmoid() }, any),
         function("silu", "F.silu(x)", run! { floats |c| c.x().silu() }, any),
@@ -145,8 +145,8 @@ fn functions() -> Vec<Operation> {
 
 fn comparisons() -> Vec<Operation> {
     let comparison = |name, torch, run: Run| {
-        let equal = || values([5], [1.0, 2.0, -3.0, 0.0, 5.0]);
-        let ties = sample([equal(), values([5], [1.0, 1.0, -3.0, 5.0, 5.5])]).in_every_precision();
+        let left = || values([5], [1.0, 2.0, -3.0, 0.0, 5.0]);
+        let ties = sample([left(), values([5], [1.0, 1.0, -3.0, 5.0, 5.5])]).in_every_precision();
         Operation::new(name, torch, run)
             .mixed(Mixed::Promotes)
             .without_derivative()

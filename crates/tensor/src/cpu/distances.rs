@@ -12,10 +12,13 @@ use crate::parallel::for_each_chunk_mut;
 const WIDTH: usize = 64;
 /// The number of columns whose weights are buffered at a time.
 const COLUMNS: usize = 256;
-/// The number of differences that is worth a task of its own.
+/// The number of differences per task, unless one row has more.
 const WORK: usize = 1 << 15;
 
-/// `out[b, i, j]` is the `p`-norm of `x[b, i, :] − y[b, :, j]`, for `x` of `[…, n, d]`, `y` of `[…, d, m]`, and `p` above 0.
+/// `out[b, i, j]` is the `p`-norm of `x[b, i, :] − y[b, :, j]`.
+///
+/// - `x`: `[…, n, d]`; `y`: `[…, d, m]`
+/// - `p`: above 0
 pub(crate) fn distances<R: Real>(x: &[R], y: &[R], [n, d, m]: [usize; 3], p: f64, out: &mut [R]) {
     if out.is_empty() {
         return;
@@ -65,8 +68,8 @@ fn sums<R: Real>(x: &[R], y: &[R], out: &mut [R], add: impl Fn(R, R) -> R, end: 
     );
 }
 
-/// `out[b, i, k]` is the derivative of `Σ_j grad[b, i, j] · distance[b, i, j]` by `x[b, i, k]`, for [`distances`]
-/// with `p` 1 or 2. The derivative of a distance of 0 is taken to be 0.
+/// `out[b, i, k]` is the derivative of `Σ_j grad[b, i, j] · distance[b, i, j]` with respect to `x[b, i, k]`, for
+/// [`distances`] with `p` 1 or 2. The derivative of a distance of 0 is taken to be 0.
 pub(crate) fn distances_grad<R: Real>([x, y, grad]: [&[R]; 3], [n, d, m]: [usize; 3], p: f64, out: &mut [R]) {
     if m == 0 {
         return out.set_to(R::ZERO);
@@ -102,7 +105,7 @@ impl<R: Real> WithSimd for RowGrad<'_, R> {
             let (weights, y) = (&mut buffer[..grad.len()], &y[block * COLUMNS..]);
             weights.copy_from(grad);
             if is_euclidean {
-                over_distances(simd, x, y, m, weights);
+                divide_by_distances(simd, x, y, m, weights);
             }
             for (k, (out, &x)) in zip(&mut out[..], x).enumerate() {
                 let y = &y[k * m..][..weights.len()];
@@ -121,13 +124,13 @@ const VECTORS: usize = 4;
 
 /// Divides `weights[j]` by the distance between `x` and column `j` of `y`; a distance of 0 makes the weight 0.
 #[inline(always)]
-fn over_distances<S: Simd, R: Real>(simd: S, x: &[R], y: &[R], m: usize, weights: &mut [R]) {
+fn divide_by_distances<S: Simd, R: Real>(simd: S, x: &[R], y: &[R], m: usize, weights: &mut [R]) {
     let (mut squares, lanes) = ([R::ZERO; COLUMNS], R::lanes::<S>());
     let squares = &mut squares[..weights.len().next_multiple_of(VECTORS * lanes)];
     for (block, squares) in R::vectors_mut::<S>(squares).as_chunks_mut::<VECTORS>().0.iter_mut().enumerate() {
         let first = block * VECTORS * lanes;
         for (k, &x) in x.iter().enumerate() {
-            // Lanes beyond the last column get elements of the next row, and are not used.
+            // Lanes beyond the last column hold elements of the next row; they are not used.
             let gaps = gaps::<S, R>(simd, x, &y[k * m + first..]);
             for v in 0..VECTORS {
                 squares[v] = R::mul_add(simd, gaps[v], gaps[v], squares[v]);
@@ -179,7 +182,7 @@ fn sum_of_signs<S: Simd, R: Real>(simd: S, x: R, y: &[R], weights: &[R]) -> R {
     )
 }
 
-/// The sum into which `add` folds each weight with its `x − y`.
+/// Starts with 0, calls `add(sum, weight, x − y)` for every column, and returns the sum.
 #[inline(always)]
 fn sum_over_gaps<S: Simd, R: Real>(
     simd: S,
@@ -223,7 +226,7 @@ mod tests {
                     if gap(j, k) == 0.0 { 0.0 } else { grad[row * m + j] * direction }
                 };
                 let expected: f64 = (0..m).map(share).sum();
-                assert!((found - expected).abs() < 1e-10, "p {p}, row {row}, column {k}: {found} and not {expected}");
+                assert!((found - expected).abs() < 1e-10, "p {p}, row {row}, column {k}: {found}, expected {expected}");
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The error function in `f64`, and functions based on it.
 //!
-//! erf is a polynomial near 0. erfc(a) is e^(−a²) times a polynomial of (a − 3.5) / (a + 3.5), with a² in two parts.
-//! For erf beyond 1, a shorter polynomial of (a − 2) / (a + 2) is precise enough. All are minimax polynomials with
-//! relative errors below 2⁻⁵⁶. The inverse is Wichura's (1988, algorithm AS 241, <https://doi.org/10.2307/2347330>).
+//! erf is a polynomial near 0. erfc(a) is e^(−a²) times a polynomial of (a − 3.5) / (a + 3.5); a² is a sum of two
+//! numbers, for precision. For erf beyond 1, a shorter polynomial of (a − 2) / (a + 2) is precise enough. All are
+//! minimax polynomials with relative errors below 2⁻⁵⁶. The inverse is Wichura's (1988, algorithm AS 241,
+//! <https://doi.org/10.2307/2347330>).
 
 use std::f64::consts::FRAC_1_SQRT_2;
 
@@ -67,13 +68,13 @@ pub(crate) fn erf(x: f64) -> f64 {
         ],
     );
     let near = a.mul_add(z.mul_add(p, 1.283_791_670_955_125_7e-1), a);
-    let far = 1.0 - erfc_to_sum(if a > 6.0 { 6.0 } else { a });
+    let far = 1.0 - erfc_for_erf(if a > 6.0 { 6.0 } else { a });
     (if a >= 1.0 { far } else { near }).copysign(x)
 }
 
-/// erfc(a) for a from 1 to 6, as precise as 1 − erfc(a) needs it.
+/// erfc(a) for a from 1 to 6, precise enough for 1 − erfc(a).
 #[inline(always)]
-fn erfc_to_sum(a: f64) -> f64 {
+fn erfc_for_erf(a: f64) -> f64 {
     let q = polynomial(
         (a - 2.0) / (a + 2.0),
         [
@@ -117,7 +118,7 @@ pub(crate) fn erfinv(x: f64) -> f64 {
     let (is_near, is_middle) = (a <= 0.85, root <= 5.0);
     let r = if is_middle { root - 1.6 } else { root - 5.0 };
     let r = if is_near { 0.180625 - 0.25 * (x * x) } else { r };
-    let (mut above, mut below) = (0.0_f64, 0.0_f64);
+    let (mut numerator, mut denominator) = (0.0_f64, 0.0_f64);
     // `while`, as in `polynomial`: the compiler unrolls it.
     let mut i = 0;
     while i < WICHURA.len() {
@@ -129,16 +130,15 @@ pub(crate) fn erfinv(x: f64) -> f64 {
         } else {
             far
         };
-        (above, below) = (above.mul_add(r, over), below.mul_add(r, under));
+        (numerator, denominator) = (numerator.mul_add(r, over), denominator.mul_add(r, under));
         i += 1;
     }
-    let y = above / below * FRAC_1_SQRT_2;
+    let y = numerator / denominator * FRAC_1_SQRT_2;
     let y = if is_near { x * (0.5 * y) } else { y.copysign(x) };
     if a == 1.0 { f64::INFINITY.copysign(x) } else { y }
 }
 
-/// The coefficients of numerator and denominator, highest degree first, for the middle, the sides and the ends of
-/// (−1, 1).
+/// The coefficients of numerator and denominator, highest degree first, for |x| up to 0.85, above it, and next to 1.
 const WICHURA: [[[f64; 2]; 3]; 8] = [
     [
         [2.509_080_928_730_122_7e3, 5.226_495_278_852_855e3],

@@ -2,8 +2,8 @@
 //! tensors and masks then copy elements of that view.
 //!
 //! Index tensors broadcast against each other, and their common shape replaces the dimensions that they index: in
-//! place if these dimensions are adjacent, otherwise in front. As in PyTorch, dimensions that a number removes do not
-//! count as in between.
+//! place if these dimensions are adjacent, otherwise in front. As in PyTorch, a dimension that a number removes does
+//! not separate its neighbors.
 
 mod items;
 mod numbers;
@@ -58,8 +58,8 @@ impl<K: Kind> Tensor<K> {
 
     /// Sets the elements that an index selects (see [`i`](Tensor::i)) to `value`, which broadcasts: Python's
     /// `x[…] = value`. If an element is selected several times, the last value stays. Never recorded. Only the
-    /// selected elements are written, but an index with tensors copies the whole view of its other items if that view
-    /// is not contiguous or the indexed dimensions are not adjacent.
+    /// selected elements are written. But with tensors in the index, the whole view that the other items select is
+    /// rewritten if it is not contiguous or the indexed dimensions are not adjacent.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -101,8 +101,8 @@ impl<K: Kind> Tensor<K> {
 }
 
 impl<K: Numeric> Tensor<K> {
-    /// [`index_put`](Tensor::index_put) that adds the values to the elements, once for each time that an element is
-    /// selected: PyTorch's with `accumulate=True`.
+    /// Like [`index_put`](Tensor::index_put), but adds the values. An element that is selected several times gets the
+    /// sum: PyTorch's `accumulate=True`.
     ///
     /// ```
     /// # use pagelock_tensor::Tensor;
@@ -128,7 +128,7 @@ enum Writing {
 /// A dimension and the index tensor for it.
 type Indexed = (usize, Raw);
 
-/// The view that the items other than tensors select, and the dimensions of it that tensors index.
+/// The view that numbers, ranges and new dimensions select, and the index tensors for its dimensions.
 fn view_and_indices(op: &'static str, x: &Raw, items: &[Item<'_>]) -> Result<(Raw, Vec<Indexed>)> {
     let rest = remaining_dims(op, x, items)?;
     let (mut view, mut dim, mut indexed) = (x.clone(), 0, Vec::new());
@@ -249,8 +249,8 @@ impl Plan {
         Shape::new(&[front, &[indexed.iter().product()], others].concat())
     }
 
-    /// The tensor with its indexed dimensions merged, the merged dimension, and the values with one entry of it for
-    /// each index.
+    /// The tensor with its indexed dimensions merged, the merged dimension, and the values, which have one entry per
+    /// index in that dimension.
     fn entries(&self, x: &Raw, values: &Raw) -> Result<(Raw, usize, Raw)> {
         let values = values.expand(self.out_shape(x.shape())?)?;
         let (entries, dim, values) = match self.are_adjacent {
@@ -332,8 +332,8 @@ fn with_values_put(op: &'static str, x: &Raw, indexed: Vec<Indexed>, values: &Ra
     changed.reshape_to(*ordered.shape())?.permute(&back)
 }
 
-/// Writes the values to the entries that the index tensors select, and nothing else if the view is contiguous and the
-/// indexed dimensions are adjacent.
+/// Writes the values to the entries that the index tensors select. Rewrites the whole view if it is not contiguous or
+/// the indexed dimensions are not adjacent.
 fn put(op: &'static str, view: &Raw, indexed: Vec<Indexed>, values: &Raw) -> Result<()> {
     super::index::same_dtype(op, view, values)?;
     if !view.is_contiguous() || !are_adjacent(&indexed) {

@@ -1,4 +1,4 @@
-//! A pass with vectors over pixels, for few target channels, and for `bf16`.
+//! A pass with vectors over pixels: for `bf16`, long rows, and images that are too few or too large for `images.rs`.
 //!
 //! Weights are packed once, in the order in which the inner loop reads them. A task then takes some images (or, when
 //! there are few, some channels of one image): it copies blocks of the source into planes, adds up tiles of channels in
@@ -69,7 +69,8 @@ pub(super) struct Packed<'a, E: Entries> {
     starts: &'a [E::Sum],
 }
 
-/// Calls `body` with packed weights and biases. `offset` is where a tap's pixels of an entry begin in a block.
+/// Calls `body` with packed weights and biases. `offset(entry, y, x)` is the index in a block at which a tap's pixels
+/// begin.
 pub(super) fn with_packed<E: Entries>(
     entries: E,
     pass: &Pass,
@@ -97,7 +98,7 @@ pub(super) fn with_packed<E: Entries>(
     })
 }
 
-/// Fills the weights; the rows of a tile without a channel get zeros.
+/// Packs the weights; rows of a tile without a channel are zero.
 fn pack<E: Entries>(pass: &Pass, tile_rows: usize, weight: &[E::Element], weights: &mut [E::Factor]) {
     let depth = pass.entry_depth;
     let mut blocks = weights.chunks_exact_mut(tile_rows * depth);

@@ -1,8 +1,8 @@
-//! The passes and the derivative by the weight with vectors over images, for images that are small.
+//! The passes and the gradient of the weight with vectors over images, for small images.
 //!
 //! A block has as many images as a vector has lanes, and each of its entries is a vector with one pixel of every image.
 //! So rows may be of any length, a stride needs no rearranging, and nothing beyond a row is computed. Images are
-//! transposed into a block, and sums out of it, in registers.
+//! transposed to vectors, and sums back to images, in registers.
 
 use std::ops::Range;
 
@@ -63,12 +63,13 @@ impl Block {
         self.channels * self.plane_len * self.lanes
     }
 
-    /// The index of an entry.
+    /// The index of the first number of an entry.
     fn entry(&self, channel: usize, row: usize, column: usize) -> usize {
         (channel * self.plane_len + row * self.pitch + column) * self.lanes
     }
 
-    /// For each target of a pair of phases, the index of its entry and that of its sum in a plane of sums.
+    /// For each target of a pair of phases: the index of the entry that a tap without a shift reads, and the index of
+    /// the sum in a plane of sums.
     fn targets(&self, (row_phase, column_phase): (usize, usize)) -> impl Iterator<Item = [usize; 2]> {
         let Block { rows, columns, lanes, .. } = *self;
         let row_starts = (0..rows.targets(row_phase)).map(move |row| {
@@ -81,7 +82,7 @@ impl Block {
         })
     }
 
-    /// Copies images to a block whose padding is zero.
+    /// Copies images to a block, whose padding must be zero.
     fn fill<S: Simd, R: Real>(&self, simd: S, from: &Images<'_, R>, entries: &mut [R]) -> Result<()> {
         let Block { rows, columns, lanes, pitch, plane_len, .. } = *self;
         let (width, plane) = (columns.source_size, rows.source_size * columns.source_size);
@@ -140,12 +141,12 @@ struct Task<'a, S: Simd, R: Real> {
     pass: &'a Pass,
     block: Block,
     packed: &'a Packed<'a, Numbers<S, R>>,
-    /// Those of all phases; see [`Block::targets`].
+    /// [`Block::targets`] of all phases.
     targets: &'a [[usize; 2]],
 }
 
 impl<S: Simd, R: Real> Task<'_, S, R> {
-    /// Computes all channels of the images from `first_image` on, as many as the target has.
+    /// Computes all channels of the target's images, which begin at image `first_image` of the batch.
     fn run(&self, source: &[R], first_image: usize, target: &mut [R]) -> Result<()> {
         let Task { simd, pass, block, packed, .. } = *self;
         let (lanes, plane) = (block.lanes, pass.target_plane());
@@ -180,7 +181,7 @@ impl<S: Simd, R: Real> Task<'_, S, R> {
         })
     }
 
-    /// The sums of a tile, `[channels, height, width, lanes]`.
+    /// Computes the sums of a tile, `[channels, height, width, lanes]`.
     fn add_up(&self, (group, tile): (usize, usize), entries: &[R], sums: &mut [R]) {
         let Task { pass, packed, mut targets, .. } = *self;
         let mut taps = 0..0;
@@ -193,7 +194,7 @@ impl<S: Simd, R: Real> Task<'_, S, R> {
     }
 }
 
-/// The sums of [`weight_and_bias_grad`](super::weight_and_bias_grad).
+/// [`weight_and_bias_grad`](super::weight_and_bias_grad) with vectors over images.
 pub(super) fn weight_and_bias_grad<S: Simd, R: Real>(
     simd: S,
     d: &ConvDims,
@@ -224,21 +225,21 @@ pub(super) fn weight_and_bias_grad<S: Simd, R: Real>(
     })
 }
 
-/// The data that all tasks of the derivative by the weight share.
+/// The data that all tasks of the gradient of the weight share.
 struct WeightGrad<'a, S, R> {
     simd: S,
     pass: &'a Pass,
     block: Block,
     /// Where the entries of each tap begin.
     starts: &'a [usize],
-    /// The vectors among those that belong to targets.
+    /// The vector that each target reads, counted from the start of a tap.
     indices: &'a [usize],
     x: &'a [R],
     gradient: Gradient<&'a [R]>,
 }
 
 impl<S: Simd, R: Real> WeightGrad<'_, S, R> {
-    /// Adds the sums over some images: those of the weights, followed by those of the biases if `sums` is longer.
+    /// Adds the gradients of the weights over some images, followed by the biases' gradients if `sums` is longer.
     fn add(&self, images: Range<usize>, (entries, vectors): (&mut [R], &mut [R]), sums: &mut [R]) -> Result<()> {
         let WeightGrad { simd, pass, block, starts, indices, x, gradient } = *self;
         let (lanes, plane, channels) = (block.lanes, pass.target_plane(), pass.target_channels);

@@ -1,5 +1,5 @@
-//! A pass: the convolution, or its derivative by the image, over a whole batch. Defines its sums and its division
-//! into tasks; `correlate.rs` and `images.rs` are two ways of running one.
+//! A pass: the convolution, or the gradient of the image, over a whole batch. Defines its sums and its division into
+//! tasks; `correlate.rs` and `images.rs` are two ways of running one.
 
 use pagelock_memory::Result;
 
@@ -22,7 +22,7 @@ pub(super) struct Pass {
     pub(super) target_channels: usize,
     /// Source channels per entry, which one product adds up (`entries.rs`).
     pub(super) entry_channels: usize,
-    /// Entries whose taps at one position of the kernel follow each other; divides the number of entries.
+    /// The number of entries whose taps at one position of the kernel are consecutive; divides the number of entries.
     pub(super) entry_depth: usize,
     /// Whether sums below zero become zero.
     pub(super) relu: bool,
@@ -88,7 +88,7 @@ impl Pass {
         }
     }
 
-    /// The same, followed by `relu` or not.
+    /// The same, followed by ReLU if `relu`.
     pub(super) fn then_relu(self, relu: bool) -> Pass {
         Pass { relu, ..self }
     }
@@ -138,8 +138,8 @@ impl Pass {
         self.rows.source_size * self.columns.source_size
     }
 
-    /// Calls `each(entry, row, column, weights)` for every tap, in the order of the sums. The weights are those of the first
-    /// target channel of the first group, of the entry's channels.
+    /// Calls `each(entry, row, column, weights)` for every tap, in the order of the sums. `weights` are the indices of
+    /// the weights of the entry's channels, for the first target channel of the first group.
     pub(super) fn for_each_tap(
         &self,
         (row, column): (usize, usize),
@@ -164,7 +164,7 @@ impl Pass {
         group * self.weights.group + channel * self.weights.target
     }
 
-    /// Divides the target into tasks, depending on sizes only, and runs them.
+    /// Divides the target into tasks, by sizes alone, and runs them.
     pub(super) fn for_each_task<T: Send>(
         &self,
         tiling: Tiling,
@@ -220,8 +220,8 @@ pub(super) struct Tiling {
     pub(super) images: usize,
 }
 
-/// The part of a pass that a task computes: images from `first_image` on, as many as its target has, and ranges of
-/// groups and tiles.
+/// The part of a pass that a task computes: the images of its target, which begin at image `first_image` of the batch,
+/// and ranges of groups and tiles.
 #[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) first_image: usize,
@@ -240,7 +240,7 @@ impl Span {
         (self.groups.1 - self.groups.0) * self.channels(pass, tile_channels) * pass.target_plane()
     }
 
-    /// The first target plane of a tile, counted from the first of the task's target in its image.
+    /// The first target plane of a tile, counted from the task's first plane of the same image.
     pub(super) fn first_plane(&self, pass: &Pass, tile_channels: usize, group: usize, tile: usize) -> usize {
         (group - self.groups.0) * pass.target_channels + (tile - self.tiles.0) * tile_channels
     }

@@ -2,8 +2,8 @@
 //!
 //! A plane belongs to one channel and one phase of rows and columns. Its entry for row `r`, image `g` and column `c`
 //! is number `(r · images + g) · pitch + c`. Rows of different images are adjacent, so a tap `s` rows down has the
-//! same offset in all of them, and short rows fill vectors. Columns beyond a target's last one are computed and
-//! discarded, except where a row of targets is exactly one vector.
+//! same offset in all of them, and short rows fill vectors. Columns beyond the end of a target row are computed and
+//! discarded, unless each target row is exactly one vector.
 //!
 //! Invariant: once the block is cleared, entries without a source pixel stay zero.
 
@@ -86,7 +86,7 @@ impl Planes {
         (n_rows * self.images * self.sums_pitch()).div_ceil(self.lanes)
     }
 
-    /// The same layout, with one vector for each row of targets if they have the same length.
+    /// The same layout, with one vector for each row of targets if the row is as long as a vector.
     pub(super) fn with_rows_as_vectors(self) -> Planes {
         let rows_are_vectors = self.columns.target_step == 1 && self.columns.targets(0) == self.lanes;
         Planes { rows_are_vectors, ..self }
@@ -124,7 +124,7 @@ impl Planes {
 pub(super) struct Limits {
     /// The size of the whole block, unless one row of one image is larger.
     pub(super) block_bytes: usize,
-    /// Vectors of one plane, if there are several images in it.
+    /// The most vectors of a plane with several images.
     pub(super) plane_vectors: usize,
     /// Take as many images as the limits allow, not the number that wastes the least.
     pub(super) prefers_large: bool,

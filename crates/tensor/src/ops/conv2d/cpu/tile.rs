@@ -6,7 +6,7 @@ use crate::inlined::zip;
 use crate::lanes::{Lanes, Multiplier, Registers, Tiled};
 
 /// Sums for a tile: `sums[m, v] = start[m] + Σ_t weights[t, m] · source[offsets[t] + v]`, for vectors `v` of pixels.
-/// The pixels of each `depth` taps begin `distance` entries apart.
+/// Pixels of taps in one group of `depth` begin `distance` entries apart.
 pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) multiplier: M,
     /// `[R]`
@@ -15,12 +15,12 @@ pub(super) struct Tile<'a, M: Multiplier> {
     pub(super) offsets: &'a [usize],
     /// `[taps / depth, R, depth]`
     pub(super) weights: &'a [M::Factor],
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only matrix units add up several at once"))]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "matrix units alone add up several taps"))]
     pub(super) depth: usize,
-    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only matrix units add up several at once"))]
+    #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "matrix units alone add up several taps"))]
     pub(super) distance: usize,
     pub(super) source: &'a [M::Factor],
-    /// Where each vector's pixels and sums begin, from those of the first vector on.
+    /// Where each vector's pixels and sums begin, relative to the first vector's.
     pub(super) vectors: &'a [[usize; 2]],
     /// `[R, targets]`
     pub(super) sums: &'a mut [M::Sum],
