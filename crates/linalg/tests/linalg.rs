@@ -106,7 +106,7 @@ fn results_and_gradients_are_those_of_pytorch() {
 }
 
 #[test]
-fn on_a_gpu_too() {
+fn results_and_gradients_on_a_gpu_are_those_of_pytorch() {
     match Device::cuda(0) {
         Ok(gpu) => compare(&gpu),
         Err(missing) => {
@@ -118,7 +118,7 @@ fn on_a_gpu_too() {
 }
 
 #[test]
-fn derivatives_and_second_derivatives_are_those_of_differences() {
+fn first_and_second_derivatives_are_those_of_finite_differences() {
     let file = SafeTensors::deserialize(GOLDEN).unwrap();
     for (name, call) in CASES.iter().filter(|(name, _)| !name.starts_with("solve_broadcast")) {
         let given = inputs(&file, name);
@@ -130,7 +130,7 @@ fn derivatives_and_second_derivatives_are_those_of_differences() {
 }
 
 #[test]
-fn decompositions_multiply_to_what_was_decomposed() -> Result<()> {
+fn the_product_of_the_factors_is_the_matrix() -> Result<()> {
     for [n, m] in [[5, 3], [3, 5], [1, 1], [4, 4]] {
         let x = Tensor::of(DType::F64).rand([2, n, m])?;
         let (q, r) = linalg::qr(&x)?;
@@ -153,7 +153,7 @@ fn decompositions_multiply_to_what_was_decomposed() -> Result<()> {
     Ok(())
 }
 
-/// As in PyTorch, if only values are differentiated.
+/// Gradients of the vectors may be infinite, as in PyTorch.
 #[test]
 fn gradients_of_equal_values_and_of_zeros_are_finite() -> Result<()> {
     let identity = || Ok::<_, pagelock_tensor::Error>(Tensor::of(DType::F64).eye(3)?.set_requires_grad(true));
@@ -172,8 +172,8 @@ fn gradients_of_equal_values_and_of_zeros_are_finite() -> Result<()> {
     let tall = Tensor::of(DType::F64).new([[1.0, 0.0], [0.0, 0.0], [0.0, 0.0]])?.set_requires_grad(true);
     let found = gradient(&tall, linalg::svdvals(&tall)?)?;
     assert!(found.iter().all(|grad| grad.is_finite()) && found[0] == 1.0, "{found:?}");
-    let twice = Tensor::of(DType::F64).zeros([3, 3])?.set_requires_grad(true);
-    let found = gradient(&twice, linalg::pinv(&twice, 1e-12)?)?;
+    let zeros = Tensor::of(DType::F64).zeros([3, 3])?.set_requires_grad(true);
+    let found = gradient(&zeros, linalg::pinv(&zeros, 1e-12)?)?;
     assert!(found.iter().all(|grad| grad.is_finite()), "{found:?}");
     Ok(())
 }
@@ -224,7 +224,8 @@ fn what_cannot_be_computed_is_refused_with_the_fix() {
     refused(linalg::solve(&zeros, &Tensor::zeros([2]).unwrap()), &format!("linalg::solve: {singular}"));
     refused(
         linalg::cholesky(&zeros),
-        "linalg::cholesky: matrix 0 of the batch is not positive definite; make it symmetric, or add a small number to its diagonal",
+        "linalg::cholesky: matrix 0 of the batch is not positive definite; make it symmetric, or add a small number \
+         to its diagonal",
     );
     let infinite = "matrix 0 of the batch has elements that are infinite or NaN; look for where they come from";
     refused(linalg::svd(&nan), &format!("linalg::svd: {infinite}"));
