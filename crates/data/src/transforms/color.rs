@@ -9,7 +9,7 @@ use crate::Result;
 /// The weights of red, green and blue in the brightness: ITU-R BT.601.
 const LUMA: [f32; 3] = [0.2989, 0.587, 0.114];
 
-/// The sizes of a picture, which has to have 1 or 3 channels.
+/// The sizes of a picture, which must have 1 or 3 channels.
 pub(super) fn gray_or_color(op: &'static str, image: &AnyTensor) -> Result<Planes> {
     let planes = Planes::of(op, image.shape())?;
     match planes.channels {
@@ -44,7 +44,9 @@ fn each<P: Pixel>(mut values: Vec<P>, change: impl Fn(P) -> P) -> Vec<P> {
 pub(super) fn adjust_brightness(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
     let planes = gray_or_color("adjust_brightness", image)?;
     let factor = check_factor("adjust_brightness", factor)?;
-    with_pixels!("adjust_brightness", image, planes.shape(), values => each(values, |value| Pixel::cut(value.float() * factor)))
+    with_pixels!("adjust_brightness", image, planes.shape(), values => {
+        each(values, |value| Pixel::cut(value.float() * factor))
+    })
 }
 
 pub(super) fn adjust_contrast(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
@@ -115,14 +117,14 @@ pub(super) fn adjust_hue(image: &AnyTensor, factor: f64) -> Result<AnyTensor> {
 }
 
 fn hue_turned<P: Pixel>(mut values: Vec<P>, len: usize, factor: f32) -> Vec<P> {
-    // As in torchvision's `to_dtype`, bytes are divided by 255, and floats are multiplied by a little less than 256.
-    let (down, up) = if P::BOUND == 255.0 { (255.0, 255.999) } else { (1.0, 1.0) };
+    // As in torchvision's `to_dtype`: from a byte, divide by 255; to a byte, multiply by 255.999.
+    let (from_byte, to_byte) = if P::BOUND == 255.0 { (255.0, 255.999) } else { (1.0, 1.0) };
     for at in 0..len {
-        let color = [0, 1, 2].map(|channel| values[channel * len + at].float() / down);
+        let color = [0, 1, 2].map(|channel| values[channel * len + at].float() / from_byte);
         let [h, s, v] = rgb_to_hsv(color);
         let h = (h + factor).rem_euclid(1.0);
         for (channel, value) in hsv_to_rgb([h, s, v]).into_iter().enumerate() {
-            values[channel * len + at] = if P::BOUND == 255.0 { P::cut(value * up) } else { P::rounded(value) };
+            values[channel * len + at] = if P::BOUND == 255.0 { P::cut(value * to_byte) } else { P::rounded(value) };
         }
     }
     values
@@ -167,7 +169,7 @@ fn inverted<P: Pixel>(value: P) -> P {
     P::rounded(P::BOUND - value.float())
 }
 
-/// Keeps the `bits` highest of eight bits.
+/// Keeps the highest `bits` of eight bits.
 pub(super) fn posterize(image: &AnyTensor, bits: u32) -> Result<AnyTensor> {
     let planes = Planes::of("posterize", image.shape())?;
     if bits > 8 {

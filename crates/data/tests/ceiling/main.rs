@@ -1,8 +1,8 @@
-//! The memory that loaders and readers of files really take of the machine stays under `$PAGELOCK_HOST_LIMIT`.
+//! Loaders and file readers stay within `$PAGELOCK_HOST_LIMIT`, measured by resident memory.
 //!
-//! Every case is a process of its own with a limit of 64 MiB. The budget refuses what does not fit, and resident memory
-//! grows by at most the limit and 32 MiB from the start of the case. The cases of file readers are in `readers.rs`.
-//! Their files are written by `files.rs`, in the process that starts the others.
+//! Each case runs in its own process with a limit of 64 MiB. The budget refuses what does not fit, and the case adds
+//! at most the limit plus 32 MiB to resident memory. `readers.rs` has the cases of file readers; `files.rs` writes
+//! their files, in the parent process.
 #![cfg(target_os = "linux")]
 
 #[path = "../content/mod.rs"]
@@ -29,7 +29,7 @@ const LIMIT: usize = 64 * MIB;
 /// For the code of the process, its stacks, memory that the allocator keeps, and buffers of fixed length.
 const ALLOWANCE: usize = 32 * MIB;
 
-/// Set in a process that runs a case; its value is the case's name.
+/// In a child process, the name of the case to run.
 const CASE: &str = "PAGELOCK_TEST_CASE";
 /// The folder of the files that cases read.
 const FILES: &str = "PAGELOCK_TEST_FILES";
@@ -43,7 +43,7 @@ const CASES: &[(&str, fn())] = &[
     ("an array that does not fit", a_large_array),
     ("an array that fits, again and again", an_array_again_and_again),
     ("an array of billions of rows", an_array_of_billions_of_rows),
-    ("a header that is the file", a_long_header),
+    ("a file that is mostly header", a_long_header),
     ("many small tensors, opened again and again", many_small_tensors),
     ("many open files", many_open_files),
     ("a picture that becomes wide", a_wide_picture),
@@ -112,7 +112,7 @@ fn loader(batches: usize) -> DataLoader<Tensor<Int>> {
     DataLoader::new(Mebibytes(4 * batches)).batch_size(4).num_workers(2)
 }
 
-/// Batches, and refusals in the place of those for which there is no memory.
+/// A batch that does not fit is replaced by a refusal.
 fn batches_far_ahead() {
     let mut n_batches = 0;
     for batch in &loader(100).prefetch_factor(50) {
@@ -125,7 +125,7 @@ fn batches_far_ahead() {
     assert_eq!(n_batches, 100);
 }
 
-/// Workers run as far ahead as the budget allows.
+/// Workers prefetch as many batches as the budget allows.
 fn batches_under_a_budget() {
     let budget = Budget::new("ahead", ByteSize::mib(40));
     let mut n_batches = 0;
@@ -144,11 +144,11 @@ fn batches_under_a_budget() {
 
 fn batches_that_are_kept() {
     let (kept, refused): (Vec<_>, Vec<_>) = loader(40).iter().partition(|batch| batch.is_ok());
-    assert!(kept.len() >= 5 && refused.len() >= 20, "{} and {}", kept.len(), refused.len());
+    assert!(kept.len() >= 5 && refused.len() >= 20, "{} kept, {} refused", kept.len(), refused.len());
     refused.into_iter().filter_map(Result::err).for_each(|error| assert_refused(&error));
 }
 
-/// A budget that is not inside that of the host does not lift the host's limit.
+/// A budget outside of the host's budget does not lift the host's limit.
 fn pinned_slots() {
     let budget = Budget::new("mine", ByteSize::gib(1));
     let loader = loader(40).pin_memory(true).pin_budget(budget).when_full(WhenFull::Error);
@@ -168,7 +168,7 @@ fn pinned_slots_that_are_waited_for() {
     assert_eq!(n_batches, 40);
 }
 
-/// A `.npy` file of that many rows of a mebibyte.
+/// A `.npy` file with rows of one mebibyte.
 fn array(rows: usize) -> (tempfile::TempDir, StoredRows<Int>) {
     let header = content::npy(&format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({rows}, {MIB}), }}"), &[]);
     let (folder, path) = content::file(&header);
@@ -191,7 +191,7 @@ fn an_array_again_and_again() {
     }
 }
 
-/// Refused at once, not after a look at each row.
+/// Refused at once, without a loop over the rows.
 fn an_array_of_billions_of_rows() {
     let header =
         content::npy(&format!("{{'descr': '|u1', 'fortran_order': False, 'shape': ({},), }}", 1_u64 << 36), &[]);
@@ -203,7 +203,7 @@ fn an_array_of_billions_of_rows() {
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
 }
 
-/// A header of 12 MiB, whose parsed form takes more memory. If that does not fit, it is refused.
+/// A header of 12 MiB, which takes more memory once it is parsed. It is read or refused.
 fn a_long_header() {
     let opened: Result<_, Error> = TensorMap::open(readers::file("header.safetensors")).map_err(Error::from);
     if let Err(error) = opened {
@@ -229,7 +229,7 @@ fn many_small_tensors() {
         assert!(opened.len() < 100, "nothing is refused");
     };
     assert_refused(&refusal);
-    // Clones share the tensors, and have entries of their own.
+    // Clones share tensors, but have their own entries.
     opened.truncate(1);
     let mut clones = Vec::new();
     while let Ok(map) = opened[0].map_tensors(|_, tensor| Ok::<_, pagelock_tensor::Error>(tensor.clone())) {
@@ -270,7 +270,7 @@ fn a_picture_with_a_border() {
     assert_eq!(F::center_crop(&picture([1, 1, 1]), [1, 2 * MIB]).unwrap().dims(), [1, 1, 2 * MIB]);
 }
 
-/// It is computed in floats, which are wider than bytes.
+/// A blur computes in floats, which are wider than bytes.
 fn a_blurred_picture() {
     assert_refused(&F::gaussian_blur(&picture([1, 20, MIB]), [3, 3], 1.0).unwrap_err());
     assert!(F::gaussian_blur(&picture([1, 4, MIB]), [3, 3], 1.0).is_ok());
