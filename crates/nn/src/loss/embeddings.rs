@@ -52,7 +52,7 @@ loss! {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     HingeEmbeddingLoss {
-        /// The distance that dissimilar pairs should have at least; 1 by default.
+        /// The least distance that dissimilar pairs should have; 1 by default.
         margin: f64 = 1.0,
     },
     |loss, input, target| {
@@ -70,8 +70,8 @@ fn is(x: &Tensor, value: f64) -> Result<Tensor<Bool>> {
 }
 
 loss! {
-    /// `1 − cos` of the angle between pairs of vectors where `target` is 1, and `max(0, cos − margin)` where it is −1, as
-    /// PyTorch's `nn.CosineEmbeddingLoss`.
+    /// `1 − cos` where `target` is 1, and `max(0, cos − margin)` where it is −1, with the cosine of the angle between
+    /// two vectors, as PyTorch's `nn.CosineEmbeddingLoss`.
     ///
     /// - `input1`, `input2`: `[batch, features]`; `target`: `[batch]`
     /// - result: one number, or `[batch]` with [`Reduction::None`](pagelock_tensor::Reduction::None)
@@ -92,7 +92,8 @@ loss! {
     |loss, input1, input2, target| {
         check_same("CosineEmbeddingLoss", input1, input2)?;
         if input1.rank() != 2 || target.dims() != &input1.dims()[..1] {
-            let expected = format!("the inputs are {} and must be [batch, features], the target [batch]", input1.shape());
+            let expected =
+                format!("the inputs are {} and must be [batch, features], the target [batch]", input1.shape());
             return Err(wrong_shape("CosineEmbeddingLoss", "the target", target.shape(), &expected));
         }
         let squares = |x: &Tensor| x.mul(x)?.sum(1)?.add_scalar(1e-12);
@@ -127,7 +128,7 @@ loss! {
         p: f64 = 2.0,
         /// Added to the differences of elements; 1e-6 by default.
         eps: f64 = 1e-6,
-        /// Whether the positive replaces the anchor where it is nearer to the negative; false by default.
+        /// Whether d(positive, negative) replaces d(anchor, negative) where it is smaller; false by default.
         swap: bool = false,
     },
     |loss, anchor, positive, negative| {
@@ -136,8 +137,8 @@ loss! {
     }
 }
 
-/// `max(0, d(anchor, positive) − d(anchor, negative) + margin)`. With `swap`, the positive replaces the anchor where it
-/// is nearer to the negative.
+/// `max(0, d(anchor, positive) − d(anchor, negative) + margin)`. With `swap`, d(positive, negative) replaces
+/// d(anchor, negative) where it is smaller.
 fn triplet_losses(
     op: &str,
     [anchor, positive, negative]: [&Tensor; 3],
@@ -147,12 +148,12 @@ fn triplet_losses(
 ) -> Result<Tensor> {
     check_same(op, anchor, positive)?;
     check_same(op, anchor, negative)?;
-    let of_positive = distance(anchor, positive)?;
-    let mut of_negative = distance(anchor, negative)?;
+    let positive_distance = distance(anchor, positive)?;
+    let mut negative_distance = distance(anchor, negative)?;
     if swap {
-        of_negative = of_negative.minimum(&distance(positive, negative)?)?;
+        negative_distance = negative_distance.minimum(&distance(positive, negative)?)?;
     }
-    of_positive.sub(&of_negative)?.add_scalar(margin)?.clamp_min(0.0)
+    positive_distance.sub(&negative_distance)?.add_scalar(margin)?.clamp_min(0.0)
 }
 
 type Distance = Box<dyn Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync>;
@@ -200,7 +201,7 @@ impl TripletMarginWithDistanceLoss {
         }
     }
 
-    /// Sets the distance of two tensors `[batch, ..]`; it returns one number for each sample.
+    /// Sets the distance function, which takes two tensors `[batch, ..]` and returns one number for each sample.
     #[must_use]
     pub fn distance_function(
         mut self,
@@ -211,7 +212,7 @@ impl TripletMarginWithDistanceLoss {
         self
     }
 
-    /// The loss.
+    /// The losses of the triplets, reduced.
     ///
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes differ, the margin is not above 0, or
@@ -234,7 +235,7 @@ impl TripletMarginWithDistanceLoss {
 setters! { TripletMarginWithDistanceLoss,
     /// By how much the negative should be farther away than the positive, above 0; 1 by default.
     margin: f64;
-    /// Whether the positive replaces the anchor where it is nearer to the negative; false by default.
+    /// Whether d(positive, negative) replaces d(anchor, negative) where it is smaller; false by default.
     swap: bool;
     /// Sets the reduction: the mean (the default), the sum, or none.
     reduction: Reduction;
