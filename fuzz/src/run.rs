@@ -1,4 +1,4 @@
-//! The loop over the inputs of a target, and the rules for what is a failure.
+//! The loop over the inputs of a target, and what counts as a failure.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,15 +24,15 @@ pub(crate) const BUDGET: u64 = 40 << 20;
 /// The run of a target ends after this many failures.
 const MAX_FAILURES: u64 = 10;
 /// The number of inputs between checks of the time limit.
-const BETWEEN_LOOKS: u64 = 256;
+const INPUTS_PER_CHECK: u64 = 256;
 
-/// The inputs to run, and where to save those that fail.
+/// The inputs to run.
 pub(crate) struct Job {
     pub(crate) seed: u64,
     pub(crate) first: u64,
     pub(crate) n_inputs: u64,
     pub(crate) seconds: Option<u64>,
-    pub(crate) folder: PathBuf, // inputs that failed are written there
+    pub(crate) folder: PathBuf, // for inputs that fail
 }
 
 /// The results of a run.
@@ -45,7 +45,7 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
 }
 
-/// When the current input was begun, in milliseconds as of [`millis`]; `u64::MAX` if no input is being read.
+/// When reading the current input began, in [`millis`]; `u64::MAX` if no input is being read.
 static SINCE: AtomicU64 = AtomicU64::new(u64::MAX);
 static INPUT: Mutex<(&str, u64, Vec<u8>)> = Mutex::new(("", 0, Vec::new()));
 
@@ -55,7 +55,7 @@ pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
     let mut outcome = Outcome::none();
     for index in job.first..job.first + job.n_inputs {
         let is_late = || job.seconds.is_some_and(|seconds| start.elapsed().as_secs() >= seconds);
-        if outcome.n_failures >= MAX_FAILURES || index.is_multiple_of(BETWEEN_LOOKS) && is_late() {
+        if outcome.n_failures >= MAX_FAILURES || index.is_multiple_of(INPUTS_PER_CHECK) && is_late() {
             break;
         }
         let input = target.input(&mut Random::of(job.seed, target.name, index));
@@ -84,7 +84,7 @@ pub(crate) fn run(target: &mut Target, job: &Job) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Why reading an input was a failure, if it was one.
+/// Why an input counts as a failure, if it does.
 fn problem(panics: bool, took: Duration, taken: usize, len_bytes: usize) -> Option<String> {
     match () {
         () if panics => Some("the reader panicked".to_owned()),
@@ -135,23 +135,23 @@ fn millis() -> u64 {
     start.elapsed().as_millis() as u64
 }
 
-/// Ends the program when an input takes five times as long as it may, since it may never end by itself. Counts polls
+/// Ends the program when an input takes five times [`LONGEST`], since the reader may never return. Counts polls
 /// instead of time, because time passes while the program is stopped.
 pub(crate) fn watch(folder: PathBuf) {
     const PAUSE: Duration = Duration::from_millis(200);
     thread::spawn(move || {
-        let (mut last, mut n_looks) = (u64::MAX, 0);
+        let (mut last, mut n_polls) = (u64::MAX, 0);
         loop {
             thread::sleep(PAUSE);
             let since = SINCE.load(Relaxed);
-            n_looks = if since == last && since != u64::MAX { n_looks + 1 } else { 0 };
+            n_polls = if since == last && since != u64::MAX { n_polls + 1 } else { 0 };
             last = since;
-            if n_looks * PAUSE > 5 * LONGEST {
+            if n_polls * PAUSE > 5 * LONGEST {
                 if let Ok(now) = INPUT.lock() {
                     let kept = keep(&folder, now.0, now.1, &now.2);
                     let kept =
                         kept.map_or_else(|error| format!("{error:#}"), |path| format!("saved as {}", path.display()));
-                    println!("   input {} of {}: the reader does not end; {kept}", now.1, now.0);
+                    println!("   input {} of {}: the reader does not return; {kept}", now.1, now.0);
                 }
                 process::exit(1);
             }
