@@ -1,20 +1,21 @@
 //! Convolution kernels: the convolution and its two derivatives, over contiguous NCHW slices.
 //!
 //! Images are not unrolled into a matrix (im2col). Which pixels a pass adds up is decided per axis (`axis.rs`), so
-//! stride, dilation and padding cost nothing in the inner loops, and the derivative by the image is the same pass as
+//! stride, dilation and padding cost nothing in the inner loops, and the gradient of the image is the same pass as
 //! the convolution with the roles exchanged (`pass.rs`). There are two ways to run each pass:
 //!
 //! - Vectors over pixels (`correlate.rs` and `weight_grad.rs`). Images are copied, a few at a time, into zero-padded
 //!   planes split by the phases of the stride (`planes.rs`), in which every tap of the kernel reads consecutive pixels.
 //! - Vectors over images (`images.rs`), where enough images fill a vector and small ones fit in the cache: images are
-//!   transposed, so that a vector holds the same pixel of each. The passes use it if rows of the result are shorter than
-//!   a vector, the derivative by the weight for rows of any length.
+//!   transposed, so that a vector holds the same pixel of each. The passes use it if rows of the result are shorter
+//!   than a vector, the gradient of the weight for rows of any length.
 //!
 //! Both add up tiles of channels in registers (`tile.rs`). Order of the files: `axis.rs`, `pass.rs`, `planes.rs`,
 //! `entries.rs`, `fill.rs`, `tile.rs`, `rows.rs`, `correlate.rs`, `weight_grad.rs`, `images.rs`.
 //!
 //! Each result is added up in an order that depends on sizes and instruction set only. `bf16` is multiplied by the
-//! instruction for it or by matrix units (`entries.rs`) on processors that have them; else the half types are computed in `f32`.
+//! instruction for it or by matrix units (`entries.rs`) on processors that have them; else the half types are computed
+//! in `f32`.
 
 mod axis;
 mod correlate;
@@ -89,7 +90,7 @@ pub(crate) fn forward<R: Real>(
     correlate(Pass::forward(d).then_relu(relu), x, weight, bias, out)
 }
 
-/// The derivative by the image: `grad_in[b, i] = Σ grad_out[b, o] · weight[o, i]` over output channels and taps.
+/// The gradient of the image: `grad_in[b, i] = Σ grad_out[b, o] · weight[o, i]` over output channels and taps.
 pub(crate) fn input_grad<R: Real>(
     d: &ConvDims,
     grad_out: Stored<'_, R>,
@@ -163,8 +164,8 @@ pub(crate) struct Gradient<N> {
     pub(crate) positive: Option<N>,
 }
 
-/// The derivative by the weight, `Σ gradient[b, o] · x[b, i]` over images and pixels. If `grads` is longer than the
-/// weight, the derivative by the bias follows.
+/// The gradient of the weight, `Σ gradient[b, o] · x[b, i]` over images and pixels. If `grads` is longer than the
+/// weight, the gradient of the bias follows.
 ///
 /// Pixels that a tap does not reach are multiplied by zero instead of left out, so an infinite or NaN pixel can make
 /// more weights of its channel NaN than the formula does.
@@ -208,7 +209,7 @@ impl<R: Real> WithSimd for WeightGrad<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let WeightGrad { d, x, gradient, grads } = self;
         let pass = Pass::forward(d);
-        match Block::new::<S, R>(&pass) {
+        match Block::new::<S, R>(&pass).filter(|block| block.has_small_results::<R>(&pass)) {
             Some(block) => images::weight_and_bias_grad(simd, d, (&pass, block), (x, gradient), grads),
             None => weight_grad::run(Numbers::<S, R>::new(simd), d, x, gradient, grads),
         }

@@ -7,7 +7,7 @@
 //!
 //! - Convolution, stride `s`: one target phase; tap `k` of target `t` reads pixel `t·s + k·d − p`. With entries that
 //!   start at pixel `−p` that is entry `t·s + k·d`, or, split into phases, entry `t + k·d / s` of phase `k·d mod s`.
-//! - Derivative by the image: one source phase; pixel `i` adds up the outputs `o` with `i = o·s + k·d − p`, so pixels
+//! - Gradient of the image: one source phase; pixel `i` adds up the outputs `o` with `i = o·s + k·d − p`, so pixels
 //!   `f, f + s, f + 2s, …` use the taps with `k·d ≡ f + p (mod s)`, at `o = (i + p − k·d) / s`.
 
 use std::ops::Range;

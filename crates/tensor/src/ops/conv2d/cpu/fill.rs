@@ -24,7 +24,8 @@ pub(super) struct Images<'a, T> {
 }
 
 impl<'a, T> Images<'a, T> {
-    /// `n_images` images from number `first` on, of a tensor with those groups, channels per group and pixels per channel.
+    /// `n_images` images from number `first` on, of a tensor with those groups, channels per group and pixels per
+    /// channel.
     pub(super) fn of_group(
         tensor: &'a [T],
         [groups, channels, plane]: [usize; 3],

@@ -24,7 +24,7 @@ use crate::scratch;
 const BLOCK_BYTES: usize = 512 << 10;
 
 /// Vectors that are transposed at a time; they fit in the first-level cache.
-const TRANSPOSED: usize = 256;
+const VECTORS_AT_A_TIME: usize = 256;
 
 /// A block of the source, padded with zeros: `[channels, rows, pitch, lanes]`.
 #[derive(Clone, Copy)]
@@ -59,6 +59,11 @@ impl Block {
         self.columns.targets(0) < self.lanes
     }
 
+    /// Whether a gradient of the result takes no more than the largest block.
+    pub(super) fn has_small_results<R>(&self, pass: &Pass) -> bool {
+        pass.target_channels * pass.target_plane() * self.lanes * size_of::<R>() <= BLOCK_BYTES
+    }
+
     fn len(&self) -> usize {
         self.channels * self.plane_len * self.lanes
     }
@@ -88,7 +93,7 @@ impl Block {
         let (width, plane) = (columns.source_size, rows.source_size * columns.source_size);
         let (ys, xs) = (rows.pixels(plane_len / pitch), columns.pixels(pitch));
         let [y_offset, x_offset] = [rows, columns].map(|axis| axis.origin.min(0).unsigned_abs());
-        let at_a_time = (TRANSPOSED / plane).clamp(1, from.channels);
+        let at_a_time = (VECTORS_AT_A_TIME / plane).clamp(1, from.channels);
         scratch::with((at_a_time * plane + lanes) * lanes, |vectors: &mut [R]| {
             for first in (0..from.channels).step_by(at_a_time) {
                 let channels = first..(first + at_a_time).min(from.channels);

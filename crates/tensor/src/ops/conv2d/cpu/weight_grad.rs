@@ -1,4 +1,4 @@
-//! The derivative by the weight: for each pair of an output channel and a tap, the product of two images, summed.
+//! The gradient of the weight: for each pair of an output channel and a tap, the product of two images, summed.
 //!
 //! Both images are laid out in planes of the same shape (`planes.rs`): the source's entries for a tap are those of
 //! its plane, shifted, and the gradient has zeros where the source has unrelated entries. So each weight's gradient
