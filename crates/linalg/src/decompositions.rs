@@ -1,33 +1,10 @@
 //! Decompositions with several results. Each is one operation, whose output is one tensor that contains all results.
 //! The results are views of this tensor, so one derivative gets the gradients of all of them.
 
-use pagelock_tensor::autograd::{Context, Function};
+use pagelock_tensor::autograd::Function;
 use pagelock_tensor::{Error, Result, Tensor, no_autocast};
 
-use crate::{MatrixNorm, MatrixSize, check, check_square, host, mt};
-
-/// `decomposition! { Struct, name, forward function, gradient function }`; the gradient function gets the packed result
-/// and its gradient.
-macro_rules! decomposition {
-    ($type:ty, $name:literal, $forward:path, $gradient:path) => {
-        impl Function for $type {
-            fn name(&self) -> &'static str {
-                $name
-            }
-
-            fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
-                let out = $forward(inputs[0], self.0)?;
-                context.save(&out);
-                Ok(out)
-            }
-
-            fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
-                let out = context.saved(0)?;
-                no_autocast(|| Ok(vec![Some($gradient(self.0, &out, grad)?)]))
-            }
-        }
-    };
-}
+use crate::{MatrixNorm, MatrixSize, Saves, Unary, check, check_square, host, mt};
 
 /// Returns q and r with x = q · r. The columns of q are orthonormal. r is upper triangular, and its diagonal is not
 /// negative (PyTorch's results may differ in signs). `[…, n, m]` gives `[…, n, k]` and `[…, k, m]`, where k is the
@@ -36,8 +13,11 @@ macro_rules! decomposition {
 /// # Errors
 /// [`Error::Argument`] for fewer than two dimensions or half precision; for tensors on a device also as [`Tensor::to`].
 pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
-    let sizes = check("linalg::qr", x)?;
-    let out = Qr(sizes).apply(&[x])?;
+    let op = "linalg::qr";
+    let sizes = check(op, x)?;
+    let forward = move |x: &Tensor| host::qr(x, sizes);
+    let gradient = move |out: &Tensor, grad: &Tensor| qr_gradient(sizes, out, grad);
+    let out = Unary { op, forward, saves: Saves::Result, gradient }.apply(&[x])?;
     let dim = if sizes.n >= sizes.m { -2 } else { -1 };
     let [q, r] = into_two(out.split_sizes(&[sizes.n, sizes.m], dim)?);
     Ok((q, r))
@@ -46,10 +26,6 @@ pub fn qr(x: &Tensor) -> Result<(Tensor, Tensor)> {
 fn into_two(parts: Vec<Tensor>) -> [Tensor; 2] {
     parts.try_into().unwrap_or_else(|_| unreachable!("two sizes make two parts"))
 }
-
-struct Qr(MatrixSize);
-
-decomposition! { Qr, "linalg::qr", host::qr, qr_gradient }
 
 /// (gq + q · sym(triu(gr · rᵀ − qᵀ · gq))) · r⁻ᵀ, where sym adds the transpose and halves the diagonal. PyTorch uses
 /// the same formula; see Walter and Lehmann, *Algorithmic differentiation of linear algebra functions*, 2010.
@@ -76,8 +52,12 @@ fn qr_gradient(MatrixSize { n, m, .. }: MatrixSize, out: &Tensor, grad: &Tensor)
 /// [`Error::Argument`] for fewer than two dimensions, half precision, or elements that are not finite; for tensors on a
 /// device also as [`Tensor::to`].
 pub fn svd(x: &Tensor) -> Result<(Tensor, Tensor, Tensor)> {
-    let sizes = check("linalg::svd", x)?;
-    let [u, s, v] = sizes.split_svd(&Svd(sizes).apply(&[x])?)?;
+    let op = "linalg::svd";
+    let sizes = check(op, x)?;
+    let forward = move |x: &Tensor| host::svd(x, sizes);
+    let gradient = move |out: &Tensor, grad: &Tensor| svd_gradient(sizes, out, grad);
+    let out = Unary { op, forward, saves: Saves::Result, gradient }.apply(&[x])?;
+    let [u, s, v] = sizes.split_svd(&out)?;
     Ok((u, s.squeeze(-2)?, mt(&v)?))
 }
 
@@ -88,10 +68,6 @@ impl MatrixSize {
         Ok(all.try_into().unwrap_or_else(|_| unreachable!("three sizes make three parts")))
     }
 }
-
-struct Svd(MatrixSize);
-
-decomposition! { Svd, "linalg::svd", host::svd, svd_gradient }
 
 /// PyTorch's formula: u · ((skew(uᵀ·gu) / e) · s + s · (skew(vᵀ·gv) / e) + diag(gs)) · vᵀ with e_ij = s_j² − s_i², plus
 /// the parts of gu and gv that are orthogonal to u and v.
@@ -140,14 +116,14 @@ pub fn svdvals(x: &Tensor) -> Result<Tensor> {
 /// [`Error::Argument`] for matrices that are not square, half precision, or elements that are not finite; for tensors
 /// on a device also as [`Tensor::to`].
 pub fn eigh(x: &Tensor) -> Result<(Tensor, Tensor)> {
-    let n = check_square("linalg::eigh", x)?;
-    let [values, vectors] = into_two(Eigh(n).apply(&[x])?.split_sizes(&[1, n], -2)?);
+    let op = "linalg::eigh";
+    let n = check_square(op, x)?;
+    let forward = move |x: &Tensor| host::eigh(x, n);
+    let gradient = move |out: &Tensor, grad: &Tensor| eigh_gradient(n, out, grad);
+    let out = Unary { op, forward, saves: Saves::Result, gradient }.apply(&[x])?;
+    let [values, vectors] = into_two(out.split_sizes(&[1, n], -2)?);
     Ok((values.squeeze(-2)?, vectors))
 }
-
-struct Eigh(usize);
-
-decomposition! { Eigh, "linalg::eigh", host::eigh, eigh_gradient }
 
 /// v · ((vᵀ · gv) / e + diag(gλ)) · vᵀ with e_ij = λ_j − λ_i, as in PyTorch.
 fn eigh_gradient(n: usize, out: &Tensor, grad: &Tensor) -> Result<Tensor> {

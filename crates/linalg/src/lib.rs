@@ -152,29 +152,14 @@ impl Function for Solve {
 /// # Errors
 /// [`Error::Argument`] for matrices that are not square, are singular, or have half precision; as [`solve`].
 pub fn inv(x: &Tensor) -> Result<Tensor> {
-    check_square("linalg::inv", x)?;
-    Inverse.apply(&[x])
+    let op = "linalg::inv";
+    check_square(op, x)?;
+    Unary { op, forward: host::inverse, saves: Saves::Result, gradient: inv_gradient }.apply(&[x])
 }
 
-struct Inverse;
-
-impl Function for Inverse {
-    fn name(&self) -> &'static str {
-        "linalg::inv"
-    }
-
-    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
-        let out = host::inverse(inputs[0])?;
-        context.save(&out);
-        Ok(out)
-    }
-
-    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        no_autocast(|| {
-            let transposed = mt(&context.saved(0)?)?;
-            Ok(vec![Some(transposed.matmul(grad)?.matmul(&transposed)?.neg()?)])
-        })
-    }
+fn inv_gradient(inverse: &Tensor, grad: &Tensor) -> Result<Tensor> {
+    let transposed = mt(inverse)?;
+    transposed.matmul(grad)?.matmul(&transposed)?.neg()
 }
 
 /// The determinant of each matrix: `[…, n, n]` gives `[…]`. If it is 0, there is no gradient: the backward pass fails.
@@ -182,30 +167,16 @@ impl Function for Inverse {
 /// # Errors
 /// [`Error::Argument`] for matrices that are not square or have half precision; as [`solve`].
 pub fn det(x: &Tensor) -> Result<Tensor> {
-    check_square("linalg::det", x)?;
-    Determinant.apply(&[x])
+    let op = "linalg::det";
+    check_square(op, x)?;
+    let forward = |x: &Tensor| host::determinant(x)?.squeeze(-1)?.squeeze(-1);
+    Unary { op, forward, saves: Saves::Input, gradient: det_gradient }.apply(&[x])
 }
 
-struct Determinant;
-
-impl Function for Determinant {
-    fn name(&self) -> &'static str {
-        "linalg::det"
-    }
-
-    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
-        context.save(inputs[0]);
-        host::determinant(inputs[0])?.squeeze(-1)?.squeeze(-1)
-    }
-
-    /// g · det · x⁻ᵀ
-    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        no_autocast(|| {
-            let x: Tensor = context.saved(0)?;
-            let scale = grad.mul(&det(&x)?)?.unsqueeze(-1)?.unsqueeze(-1)?;
-            Ok(vec![Some(mt(&inv(&x)?)?.mul(&scale)?)])
-        })
-    }
+/// g · det · x⁻ᵀ
+fn det_gradient(x: &Tensor, grad: &Tensor) -> Result<Tensor> {
+    let scale = grad.mul(&det(x)?)?.unsqueeze(-1)?.unsqueeze(-1)?;
+    mt(&inv(x)?)?.mul(&scale)
 }
 
 /// Returns the sign of each determinant and the logarithm of its magnitude, which does not overflow. For singular
@@ -214,31 +185,17 @@ impl Function for Determinant {
 /// # Errors
 /// As [`det`].
 pub fn slogdet(x: &Tensor) -> Result<(Tensor, Tensor)> {
-    check_square("linalg::slogdet", x)?;
-    let out = SignAndLogDeterminant.apply(&[x])?;
+    let op = "linalg::slogdet";
+    check_square(op, x)?;
+    // The sign and the logarithm, packed as matrices of one row.
+    let forward = host::sign_and_log_determinant;
+    let out = Unary { op, forward, saves: Saves::Input, gradient: slogdet_gradient }.apply(&[x])?;
     Ok((out.detach().select(-1, 0)?.squeeze(-1)?, out.select(-1, 1)?.squeeze(-1)?))
 }
 
-/// The sign and the logarithm, packed as matrices of one row.
-struct SignAndLogDeterminant;
-
-impl Function for SignAndLogDeterminant {
-    fn name(&self) -> &'static str {
-        "linalg::slogdet"
-    }
-
-    fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
-        context.save(inputs[0]);
-        host::sign_and_log_determinant(inputs[0])
-    }
-
-    /// g · x⁻ᵀ, with the gradient g of the logarithm
-    fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        no_autocast(|| {
-            let transposed = mt(&inv(&context.saved(0)?)?)?;
-            Ok(vec![Some(transposed.mul(&grad.narrow(-1, 1, 1)?)?)])
-        })
-    }
+/// g · x⁻ᵀ, with the gradient g of the logarithm
+fn slogdet_gradient(x: &Tensor, grad: &Tensor) -> Result<Tensor> {
+    mt(&inv(x)?)?.mul(&grad.narrow(-1, 1, 1)?)
 }
 
 /// Returns the lower triangular l with x = l · lᵀ, for symmetric positive definite matrices. Only the lower triangle is
@@ -248,34 +205,57 @@ impl Function for SignAndLogDeterminant {
 /// [`Error::Argument`] for matrices that are not square, are not positive definite, or have half precision; as
 /// [`solve`].
 pub fn cholesky(x: &Tensor) -> Result<Tensor> {
-    check_square("linalg::cholesky", x)?;
-    Cholesky.apply(&[x])
+    let op = "linalg::cholesky";
+    check_square(op, x)?;
+    Unary { op, forward: host::cholesky, saves: Saves::Result, gradient: cholesky_gradient }.apply(&[x])
 }
 
-struct Cholesky;
+/// The symmetric part of l⁻ᵀ · Φ(lᵀ · g) · l⁻¹, where Φ takes the lower triangle and halves the diagonal
+/// (Murray, *Differentiation of the Cholesky decomposition*, 2016, <https://arxiv.org/abs/1602.07527>).
+fn cholesky_gradient(l: &Tensor, grad: &Tensor) -> Result<Tensor> {
+    let product = mt(l)?.matmul(grad)?;
+    let half = product.tril(0)?.add(&product.tril(-1)?)?.mul_scalar(0.5)?;
+    let inverse = inv(l)?;
+    let whole = mt(&inverse)?.matmul(&half)?.matmul(&inverse)?;
+    whole.add(&mt(&whole)?)?.mul_scalar(0.5)
+}
 
-impl Function for Cholesky {
+/// An operation on one tensor.
+struct Unary<F, G> {
+    op: &'static str,
+    forward: F,
+    saves: Saves,
+    /// Gets what was saved and the gradient of the result. Made of operations that have derivatives themselves.
+    gradient: G,
+}
+
+/// The tensor that a [`Unary`] keeps for its gradient.
+enum Saves {
+    Input,
+    Result,
+}
+
+impl<F, G> Function for Unary<F, G>
+where
+    F: Fn(&Tensor) -> Result<Tensor> + Send + Sync + 'static,
+    G: Fn(&Tensor, &Tensor) -> Result<Tensor> + Send + Sync + 'static,
+{
     fn name(&self) -> &'static str {
-        "linalg::cholesky"
+        self.op
     }
 
     fn forward(&self, context: &mut Context, inputs: &[&Tensor]) -> Result<Tensor> {
-        let out = host::cholesky(inputs[0])?;
-        context.save(&out);
+        let out = (self.forward)(inputs[0])?;
+        context.save(match self.saves {
+            Saves::Input => inputs[0],
+            Saves::Result => &out,
+        });
         Ok(out)
     }
 
-    /// The symmetric part of l⁻ᵀ · Φ(lᵀ · g) · l⁻¹, where Φ takes the lower triangle and halves the diagonal
-    /// (Murray, *Differentiation of the Cholesky decomposition*, 2016, <https://arxiv.org/abs/1602.07527>).
     fn backward(&self, context: &Context, grad: &Tensor) -> Result<Vec<Option<Tensor>>> {
-        no_autocast(|| {
-            let l: Tensor = context.saved(0)?;
-            let product = mt(&l)?.matmul(grad)?;
-            let half = product.tril(0)?.add(&product.tril(-1)?)?.mul_scalar(0.5)?;
-            let inverse = inv(&l)?;
-            let whole = mt(&inverse)?.matmul(&half)?.matmul(&inverse)?;
-            Ok(vec![Some(whole.add(&mt(&whole)?)?.mul_scalar(0.5)?)])
-        })
+        let saved = context.saved(0)?;
+        no_autocast(|| Ok(vec![Some((self.gradient)(&saved, grad)?)]))
     }
 }
 
