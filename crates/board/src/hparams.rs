@@ -36,45 +36,20 @@ impl HParam {
     }
 }
 
-impl From<f64> for HParam {
-    fn from(number: f64) -> Self {
-        Self::Number(number)
-    }
+macro_rules! from {
+    ($($type:ty => $variant:ident),+) => {$(
+        impl From<$type> for HParam {
+            fn from(value: $type) -> Self {
+                Self::$variant(value.into())
+            }
+        }
+    )+};
 }
-
-impl From<f32> for HParam {
-    fn from(number: f32) -> Self {
-        Self::Number(number.into())
-    }
-}
-
-impl From<i32> for HParam {
-    fn from(number: i32) -> Self {
-        Self::Number(number.into())
-    }
-}
+from!(f64 => Number, f32 => Number, i32 => Number, &str => Text, String => Text, bool => Bool);
 
 impl From<usize> for HParam {
     fn from(number: usize) -> Self {
         Self::Number(number as f64)
-    }
-}
-
-impl From<&str> for HParam {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for HParam {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<bool> for HParam {
-    fn from(value: bool) -> Self {
-        Self::Bool(value)
     }
 }
 
