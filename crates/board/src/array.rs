@@ -47,35 +47,18 @@ mod sealed {
         fn values(values: Cow<'_, [Self]>) -> Values<'_>;
     }
 
-    impl Number for u8 {
-        fn values(values: Cow<'_, [u8]>) -> Values<'_> {
-            Values::U8(values)
-        }
+    macro_rules! numbers {
+        ($($number:ty => $variant:ident),+) => {$(
+            impl super::Number for $number {}
+            impl Number for $number {
+                fn values(values: Cow<'_, [Self]>) -> Values<'_> {
+                    Values::$variant(values)
+                }
+            }
+        )+};
     }
-
-    impl Number for i64 {
-        fn values(values: Cow<'_, [i64]>) -> Values<'_> {
-            Values::I64(values)
-        }
-    }
-
-    impl Number for f32 {
-        fn values(values: Cow<'_, [f32]>) -> Values<'_> {
-            Values::F32(values)
-        }
-    }
-
-    impl Number for f64 {
-        fn values(values: Cow<'_, [f64]>) -> Values<'_> {
-            Values::F64(values)
-        }
-    }
+    numbers!(u8 => U8, i64 => I64, f32 => F32, f64 => F64);
 }
-
-impl Number for u8 {}
-impl Number for i64 {}
-impl Number for f32 {}
-impl Number for f64 {}
 
 impl<'a> Array<'a> {
     /// An array of `values` with a shape.
