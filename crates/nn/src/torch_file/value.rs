@@ -271,35 +271,16 @@ fn malformed(name: &str, what: &str) -> Error {
     Error::Argument(format!("`{name}` of an optimizer's state has {what}; give what `optimizer.state_dict()` returns"))
 }
 
-impl From<f64> for TorchValue {
-    fn from(number: f64) -> Self {
-        Self::Float(number)
-    }
+macro_rules! from {
+    ($($type:ty => $variant:ident),+) => {$(
+        impl From<$type> for TorchValue {
+            fn from(value: $type) -> Self {
+                Self::$variant(value.into())
+            }
+        }
+    )+};
 }
-
-impl From<i64> for TorchValue {
-    fn from(number: i64) -> Self {
-        Self::Int(number)
-    }
-}
-
-impl From<bool> for TorchValue {
-    fn from(flag: bool) -> Self {
-        Self::Bool(flag)
-    }
-}
-
-impl From<&str> for TorchValue {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<AnyTensor> for TorchValue {
-    fn from(tensor: AnyTensor) -> Self {
-        Self::Tensor(Box::new(tensor))
-    }
-}
+from!(f64 => Float, i64 => Int, bool => Bool, &str => Text, AnyTensor => Tensor);
 
 impl StateDict {
     /// The state dict as a value for a PyTorch file.
