@@ -58,30 +58,9 @@ const STORAGES: [(&str, Elements); 18] = [
     ("QUInt2x4Storage", Elements::Unknown("quint2x4")),
 ];
 
-const DTYPES: [&str; 22] = [
-    "float32",
-    "float64",
-    "float16",
-    "bfloat16",
-    "int64",
-    "int32",
-    "uint8",
-    "bool",
-    "int8",
-    "int16",
-    "uint16",
-    "uint32",
-    "uint64",
-    "complex32",
-    "complex64",
-    "complex128",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float8_e4m3fnuz",
-    "float8_e5m2fnuz",
-    "float8_e8m0fnu",
-    "qint8",
-];
+/// The element types of PyTorch, by name.
+const DTYPES: &str = "float32 float64 float16 bfloat16 int64 int32 uint8 bool int8 int16 uint16 uint32 uint64 complex32 \
+    complex64 complex128 float8_e4m3fn float8_e5m2 float8_e4m3fnuz float8_e5m2fnuz float8_e8m0fnu qint8";
 
 impl Global {
     /// `None` for a name that is not on the list.
@@ -112,7 +91,7 @@ impl Global {
         let storage = STORAGES.iter().find(|(known, _)| *known == name).map(|(_, elements)| Self::Storage(*elements));
         let tensor = name.strip_suffix("Tensor").map(|kind| format!("{kind}Storage"));
         let is_tensor = tensor.is_some_and(|storage| STORAGES.iter().any(|(known, _)| *known == storage));
-        let dtype = DTYPES.iter().find(|known| **known == name).map(|name| Self::DType(name));
+        let dtype = DTYPES.split(' ').find(|known| *known == name).map(Self::DType);
         storage.or(is_tensor.then_some(Self::TensorType)).or(dtype)
     }
 
