@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use pagelock_files::NewFile;
-use pagelock_tensor::{self as tensor, AnyTensor, DType, Shape};
+use pagelock_tensor::{AnyTensor, DType, Shape};
 use zip::result::ZipError;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -58,51 +58,13 @@ pub fn save_npz<'a>(tensors: impl IntoIterator<Item = (&'a str, &'a AnyTensor)>,
     save_all(&tensors.into_iter().collect::<Vec<_>>(), path.as_ref())
 }
 
-/// Why a tensor was not written.
-enum Fault {
-    Io(std::io::Error),
-    Tensor(tensor::Error),
-}
-
-impl Fault {
-    fn at(self, path: &Path) -> Error {
-        match self {
-            Fault::Io(source) => Error::io("write", path, source),
-            Fault::Tensor(source) => source.into(),
-        }
-    }
-}
-
-impl From<std::io::Error> for Fault {
-    fn from(source: std::io::Error) -> Self {
-        Fault::Io(source)
-    }
-}
-
-impl From<tensor::Error> for Fault {
-    fn from(source: tensor::Error) -> Self {
-        Fault::Tensor(source)
-    }
-}
-
-impl From<ZipError> for Fault {
-    fn from(error: ZipError) -> Self {
-        match error {
-            ZipError::Io(source) => Fault::Io(source),
-            error => Fault::Io(std::io::Error::other(error.to_string())),
-        }
-    }
-}
-
 fn save_one(tensor: &AnyTensor, path: &Path) -> Result<()> {
+    let failed = |source| Error::io("write", path, source);
     let header = header(path, "the tensor", tensor)?;
-    let write = || -> Result<(), Fault> {
-        let mut file = BufWriter::new(NewFile::create(path)?);
-        file.write_all(&header)?;
-        tensor.write_elements(&mut file)??;
-        Ok(file.into_inner().map_err(|error| error.into_error())?.commit()?)
-    };
-    write().map_err(|fault| fault.at(path))
+    let mut file = BufWriter::new(NewFile::create(path).map_err(failed)?);
+    file.write_all(&header).map_err(failed)?;
+    tensor.write_elements(&mut file)?.map_err(failed)?;
+    file.into_inner().map_err(|error| failed(error.into_error()))?.commit().map_err(failed)
 }
 
 fn save_all(tensors: &[(&str, &AnyTensor)], path: &Path) -> Result<()> {
@@ -116,18 +78,22 @@ fn save_all(tensors: &[(&str, &AnyTensor)], path: &Path) -> Result<()> {
         }
         headers.push(header(path, &format!("`{name}`"), tensor)?);
     }
-    let write = || -> Result<(), Fault> {
-        let mut archive = ZipWriter::new(BufWriter::new(NewFile::create(path)?));
-        let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
-        for ((name, tensor), header) in tensors.iter().zip(&headers) {
-            let len_bytes = (header.len() + tensor.len_bytes()) as u64;
-            archive.start_file(format!("{name}.npy"), options.large_file(len_bytes >= u64::from(u32::MAX)))?;
-            archive.write_all(header)?;
-            tensor.write_elements(&mut archive)??;
-        }
-        Ok(archive.finish()?.into_inner().map_err(|error| error.into_error())?.commit()?)
+    let failed = |source| Error::io("write", path, source);
+    let not_zipped = |error| match error {
+        ZipError::Io(source) => failed(source),
+        error => failed(io::Error::other(error.to_string())),
     };
-    write().map_err(|fault| fault.at(path))
+    let mut archive = ZipWriter::new(BufWriter::new(NewFile::create(path).map_err(failed)?));
+    let options = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    for ((name, tensor), header) in tensors.iter().zip(&headers) {
+        let len_bytes = (header.len() + tensor.len_bytes()) as u64;
+        let options = options.large_file(len_bytes >= u64::from(u32::MAX));
+        archive.start_file(format!("{name}.npy"), options).map_err(not_zipped)?;
+        archive.write_all(header).map_err(failed)?;
+        tensor.write_elements(&mut archive)?.map_err(failed)?;
+    }
+    let file = archive.finish().map_err(not_zipped)?;
+    file.into_inner().map_err(|error| failed(error.into_error()))?.commit().map_err(failed)
 }
 
 /// The bytes before the elements, padded so that the elements begin at a multiple of 64 bytes.
