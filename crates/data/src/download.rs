@@ -166,8 +166,7 @@ mod tests {
     use crate::progress::Silent;
 
     const CONTENT: &[u8] = b"0123456789abcdef";
-    const FILE: RemoteFile =
-        RemoteFile { set: "mnist", name: "digits.gz", len_bytes: 16, md5: "4032af8d61035123906e58e067140cc5" };
+    const FILE: RemoteFile = RemoteFile::new("mnist", "digits.gz", 16, "4032af8d61035123906e58e067140cc5");
 
     /// A mirror on the loopback interface. `answer` answers every request, and gets the connection after the request
     /// has been read. Returns the mirror's address and the requests.

@@ -24,45 +24,21 @@ const MIRRORS: [&str; 2] =
 /// The mirror of Fashion-MNIST, from its authors.
 const FASHION_MIRRORS: [&str; 1] = ["https://fashion-mnist.s3-website.eu-central-1.amazonaws.com"];
 
-const TRAIN_IMAGES: RemoteFile = RemoteFile {
-    set: SET,
-    name: "train-images-idx3-ubyte.gz",
-    len_bytes: 9_912_422,
-    md5: "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-};
-const TRAIN_LABELS: RemoteFile = RemoteFile {
-    set: SET,
-    name: "train-labels-idx1-ubyte.gz",
-    len_bytes: 28_881,
-    md5: "d53e105ee54ea40749a09fcbcd1e9432",
-};
-const TEST_IMAGES: RemoteFile = RemoteFile {
-    set: SET,
-    name: "t10k-images-idx3-ubyte.gz",
-    len_bytes: 1_648_877,
-    md5: "9fb629c4189551a2d022fa330f9573f3",
-};
-const TEST_LABELS: RemoteFile = RemoteFile {
-    set: SET,
-    name: "t10k-labels-idx1-ubyte.gz",
-    len_bytes: 4_542,
-    md5: "ec29112dd5afa0611ce80d1b7f02629c",
-};
-
-const MNIST: DigitFiles = DigitFiles([TRAIN_IMAGES, TRAIN_LABELS, TEST_IMAGES, TEST_LABELS]);
+const MNIST: DigitFiles = DigitFiles([
+    RemoteFile::new(SET, "train-images-idx3-ubyte.gz", 9_912_422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    RemoteFile::new(SET, "train-labels-idx1-ubyte.gz", 28_881, "d53e105ee54ea40749a09fcbcd1e9432"),
+    RemoteFile::new(SET, "t10k-images-idx3-ubyte.gz", 1_648_877, "9fb629c4189551a2d022fa330f9573f3"),
+    RemoteFile::new(SET, "t10k-labels-idx1-ubyte.gz", 4_542, "ec29112dd5afa0611ce80d1b7f02629c"),
+]);
 
 const FASHION_SET: &str = "fashion-mnist";
 
 const FASHION: DigitFiles = DigitFiles([
-    fashion("train-images-idx3-ubyte.gz", 26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-    fashion("train-labels-idx1-ubyte.gz", 29_515, "25c81989df183df01b3e8a0aad5dffbe"),
-    fashion("t10k-images-idx3-ubyte.gz", 4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
-    fashion("t10k-labels-idx1-ubyte.gz", 5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
+    RemoteFile::new(FASHION_SET, "train-images-idx3-ubyte.gz", 26_421_880, "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+    RemoteFile::new(FASHION_SET, "train-labels-idx1-ubyte.gz", 29_515, "25c81989df183df01b3e8a0aad5dffbe"),
+    RemoteFile::new(FASHION_SET, "t10k-images-idx3-ubyte.gz", 4_422_102, "bef4ecab320f06d8554ea6380940ec79"),
+    RemoteFile::new(FASHION_SET, "t10k-labels-idx1-ubyte.gz", 5_148, "bb300cfdad3c16e7a12a480ee83cd310"),
 ]);
-
-const fn fashion(name: &'static str, len_bytes: u64, md5: &'static str) -> RemoteFile {
-    RemoteFile { set: FASHION_SET, name, len_bytes, md5 }
-}
 
 /// Finds, downloads and reads MNIST, or Fashion-MNIST.
 ///
@@ -280,7 +256,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let folder = data.path().join("mnist");
         std::fs::create_dir(&folder).unwrap();
-        for name in [TRAIN_IMAGES.name, TRAIN_LABELS.name, TEST_IMAGES.name, TEST_LABELS.name] {
+        for name in MNIST.0.map(|file| file.name) {
             std::fs::write(folder.join(name), "broken").unwrap();
         }
         let outcome = Mnist::new().open_or_generate_in(&environment(Some(data.path()), "1"), small());

@@ -17,6 +17,10 @@ pub(crate) struct RemoteFile {
 }
 
 impl RemoteFile {
+    pub(crate) const fn new(set: &'static str, name: &'static str, len_bytes: u64, md5: &'static str) -> Self {
+        Self { set, name, len_bytes, md5 }
+    }
+
     /// Its address at each mirror.
     pub(crate) fn urls(&self, mirrors: &[String]) -> Vec<String> {
         mirrors.iter().map(|mirror| format!("{}/{}", mirror.trim_end_matches('/'), self.name)).collect()

@@ -18,12 +18,7 @@ use crate::{Error, Result};
 const MIRRORS: [&str; 1] = ["https://www.cs.toronto.edu/~kriz"];
 
 const CIFAR_10: CifarArchive = CifarArchive {
-    file: RemoteFile {
-        set: "cifar-10",
-        name: "cifar-10-binary.tar.gz",
-        len_bytes: 170_052_171,
-        md5: "c32a1d4ab5d03f1284b67883e8d87530",
-    },
+    file: RemoteFile::new("cifar-10", "cifar-10-binary.tar.gz", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"),
     folder: "cifar-10-batches-bin",
     train: &TRAIN_10,
     test: "test_batch.bin",
@@ -31,12 +26,7 @@ const CIFAR_10: CifarArchive = CifarArchive {
 };
 
 const CIFAR_100: CifarArchive = CifarArchive {
-    file: RemoteFile {
-        set: "cifar-100",
-        name: "cifar-100-binary.tar.gz",
-        len_bytes: 168_513_733,
-        md5: "03b5dce01913d631647c71ecec9e9cb8",
-    },
+    file: RemoteFile::new("cifar-100", "cifar-100-binary.tar.gz", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8"),
     folder: "cifar-100-binary",
     train: &["train.bin"],
     test: "test.bin",
