@@ -19,7 +19,7 @@ use csv_core::{ReadFieldResult, ReaderBuilder};
 use pagelock_memory::{HeapReservation, HostBuffer, default_host, open_regular};
 use pagelock_tensor::{AnyTensor, DType, Element, Error as TensorError, Kind, Scalar, Tensor};
 
-use crate::elements::with_element;
+use crate::elements::{try_build, with_element};
 use crate::identity::checksum;
 use crate::{Error, Result};
 
@@ -239,11 +239,7 @@ impl CsvTable {
     fn read(&self, dtype: DType, names: &[&str]) -> Result<AnyTensor> {
         let columns = self.positions(names)?;
         let shape = [self.n_rows, columns.len()];
-        with_element!(dtype, E => {
-            let mut outcome = Ok(());
-            let tensor = Tensor::build(shape, |out: &mut [E]| outcome = self.fill(&columns, out))?;
-            outcome.map(|()| tensor.into())
-        })
+        with_element!(dtype, E => try_build(shape, |out: &mut [E]| self.fill(&columns, out)).map(AnyTensor::from))
     }
 
     /// Writes the numbers of these columns into `out`, row by row.

@@ -1,6 +1,6 @@
-//! From a precision, which is a value at run time, to the Rust type of its elements.
+//! From a precision, which is a value at run time, to the Rust type of its elements; and the elements of tensors.
 
-use pagelock_tensor::DType;
+use pagelock_tensor::{DType, Element, Error as TensorError, IntoShape, Tensor};
 
 /// `$body` with `$element` as the Rust type of the elements that `$dtype` names.
 macro_rules! with_element {
@@ -20,6 +20,16 @@ macro_rules! with_element {
     };
 }
 pub(crate) use with_element;
+
+/// [`Tensor::build`] with a `fill` that may fail.
+pub(crate) fn try_build<T: Element, E: From<TensorError>>(
+    shape: impl IntoShape,
+    fill: impl FnOnce(&mut [T]) -> Result<(), E>,
+) -> Result<Tensor<T::Kind>, E> {
+    let mut outcome = Ok(());
+    let tensor = Tensor::build(shape, |out: &mut [T]| outcome = fill(out))?;
+    outcome.map(|()| tensor)
+}
 
 /// The name of the kind of tensors with elements of `dtype`, as programs write it.
 pub(crate) fn kind_of(dtype: DType) -> &'static str {

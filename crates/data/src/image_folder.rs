@@ -14,6 +14,7 @@ use pagelock_tensor::{Int, Tensor};
 use walkdir::WalkDir;
 
 use crate::dataset::{Dataset, check_index};
+use crate::elements::try_build;
 use crate::error::Problem;
 use crate::file_bytes::MAX_DEFLATE_RATIO;
 use crate::identity::{Hash, hash_of_blocks, hash_or_error, probes};
@@ -245,10 +246,8 @@ fn decode_png(bytes: &[u8]) -> Result<Tensor<Int>, Problem> {
         return Err(format!("it decodes to {n_decoded} bytes, but at most {MAX_BYTES} are decoded").into());
     }
     let (shape, color) = ([height as usize, width as usize, 3], decoder.color_type());
-    let mut outcome = Ok(());
     if color == ColorType::Rgb8 {
-        let picture = Tensor::build(shape, |out: &mut [u8]| outcome = decoder.read_image(out))?;
-        return outcome.map(|()| picture).map_err(|error| error.to_string().into());
+        return try_build(shape, |out: &mut [u8]| decoder.read_image(out).map_err(|error| error.to_string().into()));
     }
     let mut decoded = HostBuffer::allocate(default_host(), n_decoded as usize)?;
     let decoded = decoded.bytes_mut()?;

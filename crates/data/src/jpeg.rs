@@ -8,6 +8,7 @@ use libjpeg_turbo_rs::{DecodeLimits, Decoder, PixelFormat};
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{Int, Tensor};
 
+use crate::elements::try_build;
 use crate::error::Problem;
 use crate::panics::unpanicked;
 
@@ -51,17 +52,14 @@ pub(crate) fn decode(bytes: &[u8], longest_side: u32, most_bytes: u64) -> Result
         return Err(format!("it is cut off: {} bytes cannot hold its {width} x {height} pixels", bytes.len()).into());
     }
     let _room = HeapReservation::new(scratch_bytes(&decoder))?;
-    let mut outcome = Ok(());
-    let picture = Tensor::build([height, width, 3], |out: &mut [u8]| outcome = decode_into(&decoder, out))?;
-    outcome?;
-    Ok(picture)
+    try_build([height, width, 3], |out: &mut [u8]| decode_into(&decoder, out))
 }
 
-fn decode_into(decoder: &Decoder<'_>, out: &mut [u8]) -> Result<(), String> {
+fn decode_into(decoder: &Decoder<'_>, out: &mut [u8]) -> Result<(), Problem> {
     let info = unpanicked(|| decoder.decode_image_into(out).map_err(|error| error.to_string()))?;
     match info.bytes_written == out.len() {
         true => Ok(()),
-        false => Err(format!("it has {} bytes of pixels instead of {}", info.bytes_written, out.len())),
+        false => Err(format!("it has {} bytes of pixels instead of {}", info.bytes_written, out.len()).into()),
     }
 }
 

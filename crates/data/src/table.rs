@@ -10,6 +10,7 @@ use pagelock_memory::HeapReservation;
 use pagelock_tensor::{Bool, DType, Error as TensorError, Int, Tensor};
 
 use crate::csv::{CsvTable, LONGEST_FIELD};
+use crate::elements::try_build;
 use crate::text::lines::GrowingReservation;
 use crate::{Error, Result};
 
@@ -127,18 +128,13 @@ impl Categories {
     /// [`Error::Argument`] for a text that is not a category, with its index, unless there is a code for unknown
     /// texts; [`Error::Tensor`] if memory is refused.
     pub fn codes(&self, texts: &[String]) -> Result<Tensor<Int>> {
-        let mut outcome = Ok(());
-        let tensor = Tensor::build(texts.len(), |out: &mut [i64]| {
+        try_build(texts.len(), |out: &mut [i64]| {
             for (at, (out, text)) in out.iter_mut().zip(texts).enumerate() {
-                match self.code(text) {
-                    Some(code) => *out = code,
-                    None => {
-                        return outcome = Err(Error::Argument(format!("text {at}, `{text}`, {}", self.no_category())));
-                    }
-                }
+                let unknown = || Error::Argument(format!("text {at}, `{text}`, {}", self.no_category()));
+                *out = self.code(text).ok_or_else(unknown)?;
             }
-        })?;
-        outcome.map(|()| tensor)
+            Ok(())
+        })
     }
 
     fn no_category(&self) -> String {
@@ -199,16 +195,14 @@ impl CsvTable {
     /// a text that is not a category (the error names the line); [`Error::Tensor`] if memory is refused.
     pub fn codes(&self, name: &str, categories: &Categories) -> Result<Tensor<Int>> {
         let column = self.position(name)?;
-        let mut outcome = Ok(());
-        let tensor = Tensor::build(self.n_rows(), |out: &mut [i64]| {
-            outcome = self.each_cell(&[column], LONGEST_FIELD, &mut |field, at| {
+        try_build(self.n_rows(), |out: &mut [i64]| {
+            self.each_cell(&[column], LONGEST_FIELD, &mut |field, at| {
                 let text = field.text.map(str::trim).filter(|text| !self.is_missing(Some(text)));
                 let code = text.and_then(|text| categories.code(text)).or(categories.unknown);
                 out[at] = code.ok_or_else(|| self.wrong_cell(field, &categories.no_category()))?;
                 Ok(())
-            });
-        })?;
-        outcome.map(|()| tensor)
+            })
+        })
     }
 
     /// Which cells of columns are missing, `[rows, columns]`: those that are empty, and those of [`na_values`](Self::na_values).
@@ -217,14 +211,12 @@ impl CsvTable {
     /// [`Error::Content`] for an unknown column; [`Error::Tensor`] if memory is refused.
     pub fn missing(&self, names: &[&str]) -> Result<Tensor<Bool>> {
         let columns = self.positions(names)?;
-        let mut outcome = Ok(());
-        let tensor = Tensor::build([self.n_rows(), columns.len()], |out: &mut [bool]| {
-            outcome = self.each_cell(&columns, LONGEST_FIELD, &mut |field, at| {
+        try_build([self.n_rows(), columns.len()], |out: &mut [bool]| {
+            self.each_cell(&columns, LONGEST_FIELD, &mut |field, at| {
                 out[at] = self.is_missing(field.text);
                 Ok(())
-            });
-        })?;
-        outcome.map(|()| tensor)
+            })
+        })
     }
 }
 

@@ -25,7 +25,7 @@ use pagelock_tensor::{AnyTensor, DType, Device, Element, FileElements, Float, Ki
 
 use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
-use crate::elements::{kind_of, with_element};
+use crate::elements::{kind_of, try_build, with_element};
 use crate::file_bytes::FileBytes;
 use crate::identity::{Checksum, hash_of_blocks, hash_or_error};
 use crate::{Error, Result};
@@ -239,23 +239,18 @@ impl Array {
         // Without rows no buffer is needed, and a file without rows may claim any row length.
         let n_bytes = if indices.len() == 0 { 0 } else { most * self.row_bytes };
         let mut buffer = HostBuffer::allocate(default_host(), n_bytes)?;
-        let mut result = Ok(());
-        let tensor = Tensor::build(&self.shape(indices.len())[..], |mut out: &mut [E]| {
+        try_build(&self.shape(indices.len())[..], |mut out: &mut [E]| {
             let mut indices = indices.peekable();
-            result = std::iter::from_fn(|| {
-                let first = indices.next()?;
+            while let Some(first) = indices.next() {
                 let n_more = (1..most).take_while(|n| indices.next_if_eq(&(first + n)).is_some()).count();
-                Some(first..first + n_more + 1)
-            })
-            .try_for_each(|run| {
-                let bytes = &mut buffer.bytes_mut()?[..run.len() * self.row_bytes];
-                self.read_rows(run, bytes)?;
+                let bytes = &mut buffer.bytes_mut()?[..(n_more + 1) * self.row_bytes];
+                self.read_rows(first..first + n_more + 1, bytes)?;
                 let rows = E::slice(bytes);
                 out.split_off_mut(..rows.len()).into_iter().for_each(|out| out.copy_from_slice(rows));
-                Ok(())
-            });
-        })?;
-        result.map(|()| tensor.into())
+            }
+            Ok(())
+        })
+        .map(AnyTensor::from)
     }
 
     /// Reads rows that follow each other.
