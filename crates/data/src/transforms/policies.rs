@@ -38,26 +38,10 @@ pub(super) enum Change {
     Invert,
 }
 
-/// The changes of [`RandAugment`](super::RandAugment) and [`TrivialAugmentWide`], in torchvision's order.
+/// The changes of [`RandAugment`](super::RandAugment) and [`TrivialAugmentWide`]. [`AugMix`] leaves out the first, and the
+/// last four unless `all_ops`.
 pub(super) const CHANGES: [Change; 14] = [
     Change::Identity,
-    Change::ShearX,
-    Change::ShearY,
-    Change::TranslateX,
-    Change::TranslateY,
-    Change::Rotate,
-    Change::Brightness,
-    Change::Color,
-    Change::Contrast,
-    Change::Sharpness,
-    Change::Posterize,
-    Change::Solarize,
-    Change::AutoContrast,
-    Change::Equalize,
-];
-
-/// The changes of [`AugMix`]; the last four are left out unless `all_ops`.
-const CHANGES_OF_AUG_MIX: [Change; 13] = [
     Change::ShearX,
     Change::ShearY,
     Change::TranslateX,
@@ -408,7 +392,7 @@ impl AugMix {
 
     fn chain(&self, image: &AnyTensor, planes: Planes, random: &Generator) -> Result<AnyTensor> {
         let strengths = Strengths::of_aug_mix(planes, (self.interpolation, self.fill));
-        let changes = if self.all_ops { &CHANGES_OF_AUG_MIX[..] } else { &CHANGES_OF_AUG_MIX[..9] };
+        let changes = if self.all_ops { &CHANGES[1..] } else { &CHANGES[1..10] };
         let depth = self.chain_depth.unwrap_or_else(|| 1 + below(random, 3));
         (0..depth).try_fold(image.clone(), |image, _| {
             let (change, part) = (changes[below(random, changes.len())], below(random, self.severity) as f64 / 9.0);
