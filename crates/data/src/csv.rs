@@ -233,7 +233,7 @@ impl CsvTable {
     /// ```
     pub fn identity(&self) -> String {
         let separator = char::from(self.separator);
-        format!("CsvTable of {} rows, separated by {separator:?}, {}", self.n_rows, checksum(self.bytes.bytes()))
+        format!("CsvTable of {} rows, separated by {separator:?}, {}", self.n_rows, checksum([self.bytes.bytes()]))
     }
 
     fn read(&self, dtype: DType, names: &[&str]) -> Result<AnyTensor> {

@@ -255,7 +255,7 @@ impl Dataset for Digits {
     }
 
     fn identity(&self) -> String {
-        format!("digits, {} of images, {} of labels", checksum(self.image_bytes()), checksum(self.label_bytes()))
+        format!("digits, {} of images, {} of labels", checksum([self.image_bytes()]), checksum([self.label_bytes()]))
     }
 }
 

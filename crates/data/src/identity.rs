@@ -86,10 +86,10 @@ pub(crate) fn hash_or_error(hash: io::Result<Hash>) -> String {
     hash.map_or_else(|error| format!("unreadable: {error}"), |hash| hash.to_string())
 }
 
-/// The checksum of `bytes`, gzip's CRC-32, at gigabytes per second.
-pub(crate) fn checksum(bytes: &[u8]) -> Checksum {
+/// The checksum of bytes in one or more parts, gzip's CRC-32, at gigabytes per second.
+pub(crate) fn checksum<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Checksum {
     let mut crc = Crc::new();
-    crc.update(bytes);
+    parts.into_iter().for_each(|bytes| crc.update(bytes));
     Checksum(crc.sum())
 }
 

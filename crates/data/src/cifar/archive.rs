@@ -3,13 +3,11 @@
 
 use std::io::{self, BufReader, Read};
 use std::path::Path;
-use std::sync::Arc;
 
 use flate2::read::GzDecoder;
-use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
+use pagelock_memory::{HostBuffer, holder, open_regular};
 
 use super::{Cifar, Layout, TRAIN_10};
-use crate::error::Problem;
 use crate::published::{Environment, Published};
 use crate::remote::RemoteFile;
 use crate::{Error, Result};
@@ -131,11 +129,7 @@ impl CifarArchive {
             let mut member = member.map_err(|error| wrong(error.to_string()))?;
             let Some(at) = self.position(&member) else { continue };
             let name = self.train.get(at).unwrap_or(&self.test);
-            let len_bytes = member.size();
-            let records = self.records(&mut member, name, len_bytes);
-            let records =
-                records.map_err(|problem| problem.explained(|what| format!("{what}; get it again")).at(path))?;
-            parts[at] = Some(records);
+            parts[at] = Some(self.records(&mut member, name, path)?);
         }
         let end = io::copy(&mut tar.into_inner(), &mut io::sink());
         end.map_err(|error| wrong(format!("it is damaged or cut off: {error}")))?;
@@ -144,7 +138,8 @@ impl CifarArchive {
             parts.into_iter().zip(names).map(|(part, name)| part.ok_or_else(|| wrong(format!("it has no {name}"))));
         let mut parts = parts.collect::<Result<Vec<_>>>()?;
         let test = parts.split_off(self.train.len());
-        Ok(CifarSet { train: self.joined(parts)?, test: self.joined(test)? })
+        let [train, test] = [parts, test].map(|files| Cifar::of(files, self.layout));
+        Ok(CifarSet { train, test })
     }
 
     /// The index of a member among the training files and the test file, in this order. Its folder does not matter.
@@ -154,37 +149,14 @@ impl CifarArchive {
         self.train.iter().chain([&self.test]).position(|wanted| wanted.as_bytes() == name)
     }
 
-    fn records(&self, tar: &mut impl Read, name: &str, len_bytes: u64) -> Result<HostBuffer, Problem> {
-        let record = self.layout.record_bytes();
-        if len_bytes == 0 || len_bytes > MAX_BYTES || !len_bytes.is_multiple_of(record as u64) {
-            return Err(format!("its {name} has {len_bytes} bytes, not a multiple of the record size {record}").into());
+    fn records(&self, member: &mut tar::Entry<'_, impl Read>, name: &str, path: &Path) -> Result<HostBuffer> {
+        let wrong = |problem: String| Error::content(path, format!("{problem}; get it again"));
+        let (len_bytes, record) = (member.size(), self.layout.record_bytes());
+        if len_bytes > MAX_BYTES || !self.layout.fits(len_bytes) {
+            return Err(wrong(format!("its {name} has {len_bytes} bytes, not a multiple of the record size {record}")));
         }
-        let mut records = HostBuffer::allocate(default_host(), len_bytes as usize)?;
-        let bytes = records.bytes_mut()?;
-        tar.read_exact(bytes).map_err(|error| format!("its {name} cannot be read: {error}"))?;
-        match self.layout.wrong_label(bytes) {
-            Some(problem) => Err(format!("in {name}, {problem}").into()),
-            None => Ok(records),
-        }
-    }
-
-    /// All records in one buffer.
-    fn joined(&self, mut parts: Vec<HostBuffer>) -> Result<Cifar> {
-        let len_bytes = parts.iter().map(HostBuffer::len_bytes).sum();
-        let records = match parts.len() {
-            1 => parts.swap_remove(0),
-            _ => {
-                let mut all = HostBuffer::allocate(default_host(), len_bytes)?;
-                let mut rest = all.bytes_mut()?;
-                for part in &parts {
-                    let (out, after) = rest.split_at_mut(part.len_bytes());
-                    out.copy_from_slice(part.bytes());
-                    rest = after;
-                }
-                all
-            }
-        };
-        let n_samples = len_bytes / self.layout.record_bytes();
-        Ok(Cifar { records: Arc::new(records), layout: self.layout, n_samples })
+        let unreadable = |error| wrong(format!("its {name} cannot be read: {error}"));
+        let records = self.layout.read(member, len_bytes, unreadable);
+        records.map_err(|problem| problem.explained(|what| format!("in {name}, {what}; get it again")).at(path))
     }
 }

@@ -6,8 +6,8 @@
 
 mod archive;
 
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::io::{self, Read};
+use std::path::Path;
 use std::sync::Arc;
 
 use pagelock_memory::{HostBuffer, default_host, holder, open_regular};
@@ -15,6 +15,7 @@ use pagelock_tensor::{Int, Tensor};
 
 pub use self::archive::{CifarArchive, CifarFiles, CifarSet};
 use crate::dataset::{Dataset, check_index};
+use crate::error::Problem;
 use crate::identity::checksum;
 use crate::{Error, Result};
 
@@ -41,7 +42,8 @@ const TRAIN_10: [&str; 5] =
 /// identity in a loader's state is the checksum of all images and labels.
 #[derive(Clone, Debug)]
 pub struct Cifar {
-    records: Arc<HostBuffer>,
+    /// The records of each file.
+    files: Arc<[HostBuffer]>,
     layout: Layout,
     n_samples: usize,
 }
@@ -61,12 +63,46 @@ impl Layout {
         self.n_labels + PIXELS
     }
 
-    /// What is wrong with the labels of records, if anything is.
-    fn wrong_label(self, records: &[u8]) -> Option<String> {
+    /// Whether a file of this length consists of whole records.
+    fn fits(self, len_bytes: u64) -> bool {
+        len_bytes > 0 && len_bytes.is_multiple_of(self.record_bytes() as u64)
+    }
+
+    /// Reads `len_bytes` of records, and checks their labels. A failed read is the error that `unreadable` makes.
+    fn read(
+        self,
+        file: &mut impl Read,
+        len_bytes: u64,
+        unreadable: impl FnOnce(io::Error) -> Error,
+    ) -> Result<HostBuffer, Problem> {
         let Self { n_labels, n_classes } = self;
-        let labels = records.chunks_exact(self.record_bytes()).map(|record| record[n_labels - 1]);
-        let (index, label) = labels.enumerate().find(|&(_, label)| label >= n_classes)?;
-        Some(format!("its record {index} has the label {label}, but there are only {n_classes} classes"))
+        let mut records = HostBuffer::allocate(default_host(), len_bytes as usize)?;
+        file.read_exact(records.bytes_mut()?).map_err(|error| Problem::Other(unreadable(error)))?;
+        let labels = records.bytes().chunks_exact(self.record_bytes()).map(|record| record[n_labels - 1]);
+        match labels.enumerate().find(|&(_, label)| label >= n_classes) {
+            None => Ok(records),
+            Some((index, label)) => {
+                let problem =
+                    format!("its record {index} has the label {label}, but there are only {n_classes} classes");
+                Err(problem.into())
+            }
+        }
+    }
+
+    /// Reads a file of the binary version.
+    fn open(self, path: &Path) -> Result<HostBuffer> {
+        let (mut file, len_bytes) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
+        if !self.fits(len_bytes) {
+            let problem = format!(
+                "it has {len_bytes} bytes, but records of CIFAR-{} take {} bytes each; get the binary version from \
+                 https://www.cs.toronto.edu/~kriz/cifar.html again",
+                self.n_classes,
+                self.record_bytes()
+            );
+            return Err(Error::content(path, problem));
+        }
+        let records = self.read(&mut file, len_bytes, |source| Error::io("read", path, source));
+        records.map_err(|problem| problem.explained(|what| format!("{what}; get the file again")).at(path))
     }
 }
 
@@ -113,50 +149,27 @@ impl Cifar {
     }
 
     fn open(folder: &Path, names: &[&str], layout: Layout) -> Result<Self> {
-        let record = layout.record_bytes();
-        let paths: Vec<PathBuf> = names.iter().map(|name| folder.join(name)).collect();
-        let mut len_bytes = 0;
-        for path in &paths {
-            let (_, len) = open_regular(path).map_err(|source| Error::io("open", path, source))?;
-            let len = len as usize;
-            if len == 0 || !len.is_multiple_of(record) {
-                let problem = format!(
-                    "it has {len} bytes, but records of CIFAR-{} take {record} bytes each; get the binary version from \
-                     https://www.cs.toronto.edu/~kriz/cifar.html again",
-                    layout.n_classes
-                );
-                return Err(Error::content(path, problem));
-            }
-            len_bytes += len;
-        }
         let _charged = holder("cifar");
-        let mut records = HostBuffer::allocate(default_host(), len_bytes)?;
-        let mut rest = records.bytes_mut()?;
-        for path in &paths {
-            rest = read_records(path, rest, layout)?;
-        }
-        Ok(Self { records: Arc::new(records), layout, n_samples: len_bytes / record })
+        let files = names.iter().map(|name| layout.open(&folder.join(name)));
+        Ok(Self::of(files.collect::<Result<_>>()?, layout))
+    }
+
+    fn of(files: Vec<HostBuffer>, layout: Layout) -> Self {
+        let len_bytes: usize = files.iter().map(HostBuffer::len_bytes).sum();
+        Self { files: files.into(), layout, n_samples: len_bytes / layout.record_bytes() }
     }
 
     fn record(&self, index: usize) -> Result<(&[u8], i64)> {
         check_index(index, self.n_samples)?;
-        let record = self.layout.record_bytes();
-        let bytes = &self.records.bytes()[index * record..][..record];
-        let (labels, pixels) = bytes.split_at(self.layout.n_labels);
-        Ok((pixels, i64::from(labels[labels.len() - 1])))
-    }
-}
-
-/// Reads one file into the front of `out`; returns the rest of `out`.
-fn read_records<'a>(path: &Path, out: &'a mut [u8], layout: Layout) -> Result<&'a mut [u8]> {
-    let failed = |source| Error::io("read", path, source);
-    let (mut file, len) = open_regular(path).map_err(failed)?;
-    let len = (len as usize).min(out.len());
-    let (bytes, rest) = out.split_at_mut(len);
-    file.read_exact(bytes).map_err(failed)?;
-    match layout.wrong_label(bytes) {
-        Some(problem) => Err(Error::content(path, format!("{problem}; get the file again"))),
-        None => Ok(rest),
+        let mut start = index * self.layout.record_bytes();
+        for file in self.files.iter().map(HostBuffer::bytes) {
+            if let Some(record) = file.get(start..start + self.layout.record_bytes()) {
+                let (labels, pixels) = record.split_at(self.layout.n_labels);
+                return Ok((pixels, i64::from(labels[labels.len() - 1])));
+            }
+            start -= file.len();
+        }
+        unreachable!("`of` counted {} records", self.n_samples)
     }
 }
 
@@ -190,6 +203,7 @@ impl Dataset for Cifar {
 
     fn identity(&self) -> String {
         let n_classes = self.layout.n_classes;
-        format!("CIFAR-{n_classes} of {} images, {}", self.n_samples, checksum(self.records.bytes()))
+        let checksum = checksum(self.files.iter().map(HostBuffer::bytes));
+        format!("CIFAR-{n_classes} of {} images, {checksum}", self.n_samples)
     }
 }
