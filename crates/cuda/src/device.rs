@@ -14,7 +14,7 @@ use crate::{
     copy::staging::DeviceStaging,
     deferred_drops::{DeferredDrops, Scan},
     device_shared::DeviceShared,
-    driver::{self, Driver, GuardedDriver, MemoryInfo, Properties, cuda},
+    driver::{self, Driver, MemoryInfo, Properties, cuda},
     error::{Error, OnDevice, Result},
     host_function,
     kernel::Modules,
@@ -104,7 +104,6 @@ impl Device {
     }
 
     fn of(driver: Arc<dyn Driver>, watch: Option<Arc<Watch>>) -> Self {
-        let driver = GuardedDriver::wrap(driver);
         let shared = Arc::new(DeviceShared::new(driver.clone(), watch));
         let page_locked = page_locked::memory_for(driver, shared.leaked.clone());
         let core = DeviceCore {

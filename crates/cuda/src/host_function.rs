@@ -1,9 +1,11 @@
 //! Functions that a stream calls on the host.
 //!
-//! The driver calls them on a thread of its own, where no call of the driver is allowed. `driver/outside.rs` refuses
-//! each such call, and functions that wait, or do anything before their first call, check [`refuse_inside`] first. A
-//! drop that needs the driver is moved to another thread, which runs it after the host function has returned
+//! The driver calls them on a thread of its own, where no call of the driver is allowed. Each [`Driver`]
+//! refuses such a call, and functions that wait, or do anything before their first call, check [`refuse_inside`]
+//! first. A drop that needs the driver is moved to another thread, which runs it after the host function has returned
 //! ([`run_or_defer`]).
+//!
+//! [`Driver`]: crate::driver::Driver
 //!
 //! Invariant: the driver owns the pointer to a [`Task`] until it calls the function, which frees the task. If it is
 //! unknown whether the call will happen, the task is leaked and counted.

@@ -58,8 +58,7 @@
 // `kernel/launch.rs`, `kernel/repeat.rs` and `graph.rs`. `sanitize/driver.rs` and `sanitize/watch.rs` read memory of
 // copies in flight. `kernel/nvrtc.rs` calls the compiler; `library/load.rs`, `library/blas/mod.rs`,
 // `library/blas/plan.rs`, `library/dnn/mod.rs`, `library/dnn/plan.rs` and `library/dnn/descriptor.rs` call NVIDIA's
-// libraries. `driver/mod.rs` declares the trait, `driver/outside.rs` forwards its calls, and `loom_tests.rs`
-// implements it for loom.
+// libraries. `driver/mod.rs` declares the trait, and `loom_tests.rs` implements it for loom.
 
 mod buffer;
 mod chrome_trace;

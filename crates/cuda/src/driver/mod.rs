@@ -5,7 +5,6 @@
 
 mod call;
 pub(crate) mod cuda;
-mod outside;
 mod types;
 
 use std::{
@@ -13,7 +12,6 @@ use std::{
     ptr::NonNull,
 };
 
-pub(crate) use self::outside::{GuardedDriver, forwarded_methods};
 pub use self::{
     call::{Call, Failure, Result, Status},
     types::{
@@ -22,11 +20,16 @@ pub use self::{
         StreamHandle,
     },
 };
+use crate::host_function;
 
 /// The driver of one device.
 ///
 /// Handles are plain numbers that are valid only for the driver that made them, and for its [`Family`]. Operations on
 /// a stream return when the work is queued; all other operations are done when the call returns.
+///
+/// A driver refuses calls on a thread that is calling a host function: they have no effect and return
+/// [`Status::NOT_PERMITTED`] ([`Status::NOT_SUPPORTED`] for what the driver never does). The layers above make such
+/// calls and rely on the refusal.
 ///
 /// # Safety
 /// An implementation promises that
@@ -358,4 +361,10 @@ pub unsafe trait Driver: Send + Sync + 'static {
     unsafe fn destroy_runnable_graph(&self, _runnable: RunnableGraphHandle) -> Result<()> {
         Err(Failure::not_supported(Call::DestroyRunnableGraph))
     }
+}
+
+/// Fails inside a host function. The failure becomes [`Error::InsideHostFunction`](crate::Error::InsideHostFunction).
+#[inline]
+pub(crate) fn refuse_inside(call: Call) -> Result<()> {
+    if host_function::is_inside() { Err(Failure { call, status: Status::NOT_PERMITTED }) } else { Ok(()) }
 }

@@ -10,9 +10,9 @@ use std::{
 
 use super::watch::{Flight, Memory, Watch};
 use crate::driver::{
-    Address, Copy2d, Driver, End, EventHandle, EventTiming, Family, FunctionHandle, GraphHandle, HostFunction, Launch,
-    MemoryInfo, ModuleHandle, Pattern, PreparedLaunch, Properties, Result, RunnableGraphHandle, Start, StreamHandle,
-    forwarded_methods,
+    Address, Call, Copy2d, Driver, End, EventHandle, EventTiming, Family, FunctionHandle, GraphHandle, HostFunction,
+    Launch, MemoryInfo, ModuleHandle, Pattern, PreparedLaunch, Properties, Result, RunnableGraphHandle, Start,
+    StreamHandle, refuse_inside,
 };
 
 /// See the head of the file.
@@ -36,6 +36,7 @@ impl Watched {
         memory: Memory,
         copy: impl Fn(*mut u8, usize) -> Result<()>,
     ) -> Result<()> {
+        refuse_inside(Call::CopyToHost)?; // before the target is changed
         let mut spare = self.watch.spare(memory.row_bytes * memory.rows);
         let spare_start = spare.as_ref().map(|spare| spare.as_ptr().as_ptr()); // early, since the watcher may panic
         // SAFETY: the caller's memory.
@@ -52,7 +53,7 @@ impl Watched {
 
 /// Forwards calls that neither copy from or to the host nor show that copies are done.
 macro_rules! forward {
-    ($($call:ident: fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
         fn $name(&self, $($argument: $type),*) -> $result {
             self.inner.$name($($argument),*)
         }
@@ -61,7 +62,7 @@ macro_rules! forward {
 
 /// Like `forward!`, for unsafe methods.
 macro_rules! forward_unsafe {
-    ($($call:ident: fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
+    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => { $(
         unsafe fn $name(&self, $($argument: $type),*) -> $result {
             // SAFETY: the inner driver has the same contract, which the caller upholds.
             unsafe { self.inner.$name($($argument),*) }
@@ -83,7 +84,56 @@ unsafe impl Driver for Watched {
         self.inner.context()
     }
 
-    forwarded_methods!(forward, forward_unsafe);
+    forward! {
+        fn memory_info() -> Result<MemoryInfo>;
+        fn can_access_peer(peer: u32) -> Result<bool>;
+        fn make_current() -> Result<()>;
+        fn allocate(len_bytes: usize) -> Result<Address>;
+        fn create_stream(priority: i32) -> Result<StreamHandle>;
+        fn create_event(timing: EventTiming) -> Result<EventHandle>;
+    }
+
+    forward_unsafe! {
+        fn enable_peer(peer: u64) -> Result<()>;
+        fn free(address: Address) -> Result<()>;
+        fn register(start: NonNull<u8>, len_bytes: usize) -> Result<()>;
+        fn unregister(start: NonNull<u8>) -> Result<()>;
+        fn destroy_stream(stream: StreamHandle) -> Result<()>;
+        fn wait_event(stream: StreamHandle, event: EventHandle) -> Result<()>;
+        fn destroy_event(event: EventHandle) -> Result<()>;
+        fn elapsed_ms(start: EventHandle, end: EventHandle) -> Result<f32>;
+        fn copy_on_device(stream: StreamHandle, to: Address, from: Address, len_bytes: usize) -> Result<()>;
+        fn copy_from_peer(
+            stream: StreamHandle, to: Address, peer: u64, from: Address, len_bytes: usize
+        ) -> Result<()>;
+        fn fill(stream: StreamHandle, to: Address, pattern: Pattern, count: usize) -> Result<()>;
+        fn call_host(stream: StreamHandle, function: HostFunction, data: *mut c_void) -> Result<()>;
+        fn load_module(image: &[u8]) -> Result<ModuleHandle>;
+        fn unload_module(module: ModuleHandle) -> Result<()>;
+        fn function(module: ModuleHandle, name: &CStr) -> Result<FunctionHandle>;
+        fn parameter_size(function: FunctionHandle, index: usize) -> Result<Option<usize>>;
+        fn function_attribute(function: FunctionHandle, attribute: u32) -> Result<i32>;
+        fn set_function_attribute(function: FunctionHandle, attribute: u32, value: i32) -> Result<()>;
+        fn occupancy(function: FunctionHandle, threads: u32, shared_bytes: usize) -> Result<u32>;
+        fn launch(
+            stream: StreamHandle, function: FunctionHandle, launch: &Launch, start: Start,
+            arguments: &mut [*mut c_void]
+        ) -> Result<()>;
+        fn prepare_launch(
+            function: FunctionHandle, launch: &Launch, arguments: &mut [*mut c_void]
+        ) -> Result<PreparedLaunch>;
+        fn launch_again(
+            prepared: &PreparedLaunch, stream: StreamHandle, function: FunctionHandle, launch: &Launch,
+            arguments: &mut [*mut c_void]
+        ) -> Result<()>;
+        fn begin_capture(stream: StreamHandle) -> Result<()>;
+        fn end_capture(stream: StreamHandle) -> Result<GraphHandle>;
+        fn destroy_graph(graph: GraphHandle) -> Result<()>;
+        fn instantiate(graph: GraphHandle) -> Result<RunnableGraphHandle>;
+        fn update_graph(runnable: RunnableGraphHandle, graph: GraphHandle) -> Result<bool>;
+        fn launch_graph(runnable: RunnableGraphHandle, stream: StreamHandle) -> Result<()>;
+        fn destroy_runnable_graph(runnable: RunnableGraphHandle) -> Result<()>;
+    }
 
     fn synchronize(&self) -> Result<()> {
         let before = self.watch.all_queued();
@@ -111,6 +161,7 @@ unsafe impl Driver for Watched {
     }
 
     unsafe fn record_event(&self, event: EventHandle, stream: StreamHandle) -> Result<()> {
+        refuse_inside(Call::RecordEvent)?; // before the mark is dropped
         let queued = self.watch.queued(stream);
         self.watch.unmark(event);
         // SAFETY: the caller's event and stream.

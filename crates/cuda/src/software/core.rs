@@ -12,7 +12,7 @@ use super::{
     memory::Memory,
     queue::{Mark, Queue, Stamp, Work},
 };
-use crate::driver::{Call, Failure, Result};
+use crate::driver::{Call, Failure, Result, refuse_inside};
 
 /// The state that a machine's devices share.
 pub(super) struct Core {
@@ -85,8 +85,10 @@ impl Core {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes one call of a driver. It fails if a fault is due, and pieces of work may be executed after it.
+    /// Makes one call of a driver. It fails inside a host function or if a fault is due, and pieces of work may be
+    /// executed after it.
     pub(super) fn call<T>(&self, call: Call, effect: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
+        refuse_inside(call)?;
         let mut state = self.lock();
         state.calls += 1;
         let result = match state.faults.next_failure(call) {

@@ -147,6 +147,22 @@ fn who_reads_a_target_early_sees_nothing_that_looks_right() {
 }
 
 #[test]
+fn a_target_is_unchanged_if_its_copy_is_refused_inside_a_host_function() {
+    let device = device(true);
+    let stream = device.stream().unwrap();
+    let on_device = stream.zeros::<u8>(64).unwrap();
+    let mut target = page_locked(&device, 64);
+    target.bytes_mut().unwrap().fill(7);
+    let inside = stream.clone();
+    let call = stream.call(move || {
+        let refused = inside.download_to(&on_device, &mut target);
+        assert!(matches!(refused, Err(Error::InsideHostFunction)), "{refused:?}");
+        target.bytes().to_vec()
+    });
+    assert_eq!(call.unwrap().wait().unwrap(), [7; 64]);
+}
+
+#[test]
 fn rows_are_checked_and_what_lies_between_them_is_not() {
     let device = device(true);
     let stream = device.stream().unwrap();

@@ -24,7 +24,7 @@ use crate::{
     driver::{
         Address, Call, Copy2d, Driver, End, EventHandle, EventTiming, Failure, Family, FunctionHandle, GraphHandle,
         HostFunction, Launch, MemoryInfo, ModuleHandle, NodeHandle, Pattern, PreparedLaunch, Properties, Result,
-        RunnableGraphHandle, Start, Status, StreamHandle,
+        RunnableGraphHandle, Start, Status, StreamHandle, refuse_inside,
     },
     error::Error,
 };
@@ -48,6 +48,7 @@ pub(crate) struct PrimaryContext {
 impl PrimaryContext {
     /// Opens a device.
     pub(crate) fn open(ordinal: u32) -> Result<Self, Error> {
+        refuse_inside(Call::Open)?;
         let library = library()?;
         let api = &library.api;
         if ordinal >= library.device_count {
@@ -116,8 +117,9 @@ impl PrimaryContext {
         Ok((least, greatest))
     }
 
-    /// Makes the context current on this thread.
+    /// Makes the context current on this thread. Fails inside a host function, so every call of CUDA comes after this.
     fn bind(&self, call: Call) -> Result<()> {
+        refuse_inside(call)?;
         let mut current: *mut c_void = ptr::null_mut();
         // SAFETY: writes one handle.
         let status = unsafe { (self.api.current_context)(&mut current) };
@@ -248,10 +250,7 @@ unsafe impl Driver for PrimaryContext {
     }
 
     fn can_access_peer(&self, peer: u32) -> Result<bool> {
-        let peer = out(Call::CanAccessPeer, |device| {
-            // SAFETY: writes one number; the driver is started.
-            unsafe { (self.api.device)(device, peer as c_int) }
-        })?;
+        let peer = call_out!(self, CanAccessPeer, device(peer as c_int))?;
         let can: c_int = call_out!(self, CanAccessPeer, can_access_peer(self.device, peer))?;
         Ok(can != 0)
     }
@@ -442,10 +441,10 @@ unsafe impl Driver for PrimaryContext {
     }
 
     unsafe fn parameter_size(&self, function: FunctionHandle, index: usize) -> Result<Option<usize>> {
+        self.bind(Call::ParameterSize)?;
         let Some(parameter_info) = api::parameter_info() else {
             return Err(Failure::not_supported(Call::ParameterSize));
         };
-        self.bind(Call::ParameterSize)?;
         let (mut offset, mut size) = (0, 0);
         // SAFETY: the caller's function exists; the call writes two local numbers.
         match Status(unsafe { parameter_info(pointer(function.0), index, &mut offset, &mut size) }) {
