@@ -1,12 +1,18 @@
-//! Compiles source to code for one architecture.
+//! Compiles source to code for one architecture. The code is cached on disk, named by a hash of the source, its options
+//! and the architecture.
 
 use super::{
     archive::{self, KernelOrigin},
-    cache::{KernelCache, key},
     nvrtc::nvrtc,
     source::KernelSource,
 };
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    user_cache::{UserCache, hash},
+};
+
+const CACHE_FORMAT: &str = "pagelock kernel 2"; // changes when all sources must be compiled again
+const MAX_CACHED_BYTES: u64 = 256 << 20;
 
 /// Compiles for devices of that compute capability, for example `(9, 0)` for Hopper, or returns the code from the
 /// user's cache if it was compiled before. Needs no device.
@@ -24,13 +30,23 @@ pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<
         return Ok(code);
     }
     let architecture = architecture(compute_capability);
-    let mut origin = KernelOrigin::Cache;
-    let code = KernelCache::of_user()?.get(source, &architecture, || {
-        origin = KernelOrigin::Compiler;
-        compile_now(source, &architecture)
-    })?;
-    archive::note(&key(source, &architecture), &code, origin);
+    let key = key(source, &architecture);
+    let cache = UserCache::of_user("kernels", "PAGELOCK_KERNEL_CACHE")?;
+    if let Some(code) = cache.read(&key, MAX_CACHED_BYTES) {
+        archive::note(&key, &code, KernelOrigin::Cache);
+        return Ok(code);
+    }
+    let code = compile_now(source, &architecture)?;
+    let _ = cache.write(&key, &code); // if that fails, it is compiled again next time
+    archive::note(&key, &code, KernelOrigin::Compiler);
     Ok(code)
+}
+
+/// The file name of the code of that source for that architecture.
+fn key(source: &KernelSource, architecture: &str) -> String {
+    let texts = [CACHE_FORMAT, source.name(), source.text(), architecture];
+    let texts = texts.into_iter().chain(source.options().iter().map(String::as_str));
+    format!("{}.cubin", hash(texts))
 }
 
 fn architecture((major, minor): (u32, u32)) -> String {
@@ -73,6 +89,23 @@ mod tests {
                 false
             }
         }
+    }
+
+    #[test]
+    fn another_text_name_option_or_architecture_is_another_kernel() {
+        let source = KernelSource::new("a", "text");
+        let keys = [
+            key(&source, "sm_90"),
+            key(&source, "sm_80"),
+            key(&KernelSource::new("b", "text"), "sm_90"),
+            key(&KernelSource::new("a", "text2"), "sm_90"),
+            key(&source.clone().option("-x"), "sm_90"),
+            key(&source.clone().option("-").option("x"), "sm_90"),
+        ];
+        let mut distinct = keys.to_vec();
+        distinct.sort();
+        distinct.dedup();
+        assert_eq!(distinct.len(), keys.len());
     }
 
     #[test]

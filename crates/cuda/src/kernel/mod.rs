@@ -1,8 +1,7 @@
 //! Kernels: CUDA C++ beside the Rust that launches it, compiled at run time for the device of the machine.
 //!
-//! - `source.rs`: the source and its options; `compiler.rs` and `nvrtc.rs`: the compiler;
-//! - `archive.rs`: compiled kernels that come with the program; `cache.rs`: compiled kernels on disk, so that each is
-//!   compiled once;
+//! - `source.rs`: the source and its options; `compiler.rs` and `nvrtc.rs`: the compiler, and its cache on disk;
+//! - `archive.rs`: compiled kernels that come with the program;
 //! - `module.rs`: compiled code on a device; `function.rs`: one of its kernels, and how it is launched;
 //! - `launch.rs`: kernels with typed parameters, which `signature.rs` turns into plain arguments;
 //! - `repeat.rs`: makes repeated launches cheaper.
@@ -12,7 +11,6 @@
 //! after that are safe.
 
 mod archive;
-mod cache;
 mod compiler;
 mod function;
 mod launch;
