@@ -15,7 +15,7 @@ use crate::{
 
 type Program = *mut std::ffi::c_void;
 
-pub(super) const SPEC: LibrarySpec = LibrarySpec {
+const SPEC: LibrarySpec = LibrarySpec {
     name: "NVRTC to compile kernels",
     files: &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
     variable: "PAGELOCK_NVRTC",
