@@ -34,7 +34,7 @@ struct Queue {
 struct Deferred {
     number: u64,        // no other entry of the queue ever has it
     event: EventHandle, // recorded, untimed
-    memory: Box<dyn DeferredDrop>,
+    memory: DeferredDrop,
 }
 
 /// How many events a scan queries.
@@ -47,22 +47,21 @@ pub(crate) enum Scan {
 }
 
 /// Something that a device uses: mostly host memory.
-pub(crate) trait DeferredDrop: Send + 'static {
-    /// How many bytes leak if [`free`](Self::free) is never called.
-    fn len_bytes(&self) -> usize;
-
-    /// Frees it: the device is done with it. Dropping it without this call leaks it.
-    fn free(self: Box<Self>);
+pub(crate) struct DeferredDrop {
+    /// How many bytes leak if `free` is never called.
+    pub(crate) len_bytes: usize,
+    /// Frees it: the device is done with it. Owns it such that dropping the function without calling it leaks it.
+    pub(crate) free: Box<dyn FnOnce() + Send>,
 }
 
 impl DeferredDrops {
-    pub(crate) fn defer(&self, done: Recorded, memory: Box<dyn DeferredDrop>) {
+    pub(crate) fn defer(&self, done: Recorded, memory: DeferredDrop) {
         let Some(event) = done.into_handle() else { return };
         self.defer_until(event, memory);
     }
 
     /// Like [`defer`](Self::defer), with an untimed event that is recorded. The queue takes ownership of the event.
-    pub(crate) fn defer_until(&self, event: EventHandle, memory: Box<dyn DeferredDrop>) {
+    pub(crate) fn defer_until(&self, event: EventHandle, memory: DeferredDrop) {
         let mut queue = lock(&self.queue);
         let number = queue.next_number;
         queue.next_number += 1;
@@ -125,7 +124,7 @@ impl DeferredDrops {
 
     fn take_first_above(&self, max_bytes: usize) -> Option<Deferred> {
         let mut queue = lock(&self.queue);
-        let len_bytes: usize = queue.entries.iter().map(|deferred| deferred.memory.len_bytes()).sum();
+        let len_bytes: usize = queue.entries.iter().map(|deferred| deferred.memory.len_bytes).sum();
         let first = if len_bytes > max_bytes { queue.entries.pop_front() } else { None };
         self.count.store(queue.entries.len(), Relaxed);
         first
@@ -141,7 +140,7 @@ impl DeferredDrops {
                 host_function::run_quietly(|| deferred.free(shared));
             } else {
                 shared.recycle_event(deferred.event, EventTiming::Untimed);
-                let len_bytes = deferred.memory.len_bytes();
+                let len_bytes = deferred.memory.len_bytes;
                 shared.leaked.leak(deferred.memory, len_bytes);
             }
         }
@@ -151,7 +150,7 @@ impl DeferredDrops {
 impl Deferred {
     fn free(self, shared: &DeviceShared) {
         shared.recycle_event(self.event, EventTiming::Untimed);
-        self.memory.free();
+        (self.memory.free)();
     }
 }
 
@@ -165,28 +164,19 @@ mod tests {
     use super::*;
     use crate::{Device, software::Config};
 
-    /// Counts how often memory is freed. Freeing it panics.
-    struct Panics(Arc<AtomicUsize>);
-
-    impl DeferredDrop for Panics {
-        fn len_bytes(&self) -> usize {
-            1
-        }
-
-        fn free(self: Box<Self>) {
-            self.0.fetch_add(1, Relaxed);
-            panic!("an allocator panics");
-        }
-    }
-
     #[test]
     fn memory_that_cannot_be_freed_keeps_no_other_from_being_freed() {
         let device = Device::software(Config::default()).unwrap();
         let stream = device.stream().unwrap();
-        let (drops, freed, shared) = (DeferredDrops::default(), Arc::default(), device.core().shared());
+        let (drops, freed, shared) = (DeferredDrops::default(), Arc::new(AtomicUsize::new(0)), device.core().shared());
         let defer = |_| {
             let event = Recorded::new(stream.core(), EventTiming::Untimed).unwrap();
-            drops.defer(event, Box::new(Panics(Arc::clone(&freed))));
+            let freed = Arc::clone(&freed);
+            let free = Box::new(move || {
+                freed.fetch_add(1, Relaxed);
+                panic!("an allocator panics");
+            });
+            drops.defer(event, DeferredDrop { len_bytes: 1, free });
         };
         (0..10).for_each(defer);
         stream.synchronize().unwrap();

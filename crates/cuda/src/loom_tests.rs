@@ -366,20 +366,6 @@ fn loom_a_block_goes_to_another_stream_only_in_order() {
     });
 }
 
-/// Memory that a device uses until it is done.
-struct Cargo(Arc<Ordered>, Arc<Mutex<u32>>);
-
-impl DeferredDrop for Cargo {
-    fn len_bytes(&self) -> usize {
-        1
-    }
-
-    fn free(self: Box<Self>) {
-        assert!(self.0.is_done(), "given back too early");
-        *self.1.lock().unwrap() += 1;
-    }
-}
-
 #[test]
 fn loom_what_is_parked_is_given_back_once_and_not_too_early() {
     every_schedule(|| {
@@ -388,7 +374,12 @@ fn loom_what_is_parked_is_given_back_once_and_not_too_early() {
         let times = Arc::new(Mutex::new(0));
         let recorded = Recorded::new(stream.core(), EventTiming::Untimed).unwrap();
         let parker = {
-            let (device, cargo) = (device.clone(), Box::new(Cargo(driver.clone(), times.clone())));
+            let (driver, device, times) = (driver.clone(), device.clone(), times.clone());
+            let free = Box::new(move || {
+                assert!(driver.is_done(), "given back too early");
+                *times.lock().unwrap() += 1;
+            });
+            let cargo = DeferredDrop { len_bytes: 1, free };
             thread::spawn(move || device.core().deferred().defer(recorded, cargo))
         };
         let reaper = {

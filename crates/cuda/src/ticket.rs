@@ -87,6 +87,11 @@ impl<X: Send + 'static> InUse<X> {
         ManuallyDrop::into_inner(self.memory)
     }
 
+    /// The memory as something to free later, or to leak.
+    pub(crate) fn into_deferred(self) -> DeferredDrop {
+        DeferredDrop { len_bytes: self.len_bytes, free: Box::new(|| drop(self.release())) }
+    }
+
     /// Leaks and counts the memory: the driver cannot say whether the device is done with it.
     pub(crate) fn leak(self, shared: &DeviceShared, failure: Failure) -> Error {
         let len_bytes = self.len_bytes;
@@ -195,7 +200,7 @@ impl<X: Send + 'static> Drop for Ticket<X> {
             State::InFlight(_, in_use) if is_done => drop(in_use.release()),
             State::InFlight(recorded, in_use) => {
                 let device = recorded.stream().device().clone();
-                device.core().deferred().defer(recorded, Box::new(in_use));
+                device.core().deferred().defer(recorded, in_use.into_deferred());
             }
             State::Completed(_) | State::Taken => {}
         }
@@ -205,16 +210,6 @@ impl<X: Send + 'static> Drop for Ticket<X> {
 impl<X: Send + 'static> fmt::Debug for Ticket<X> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ticket").field("is_done", &self.is_done()).finish_non_exhaustive()
-    }
-}
-
-impl<X: Send + 'static> DeferredDrop for InUse<X> {
-    fn len_bytes(&self) -> usize {
-        self.len_bytes
-    }
-
-    fn free(self: Box<Self>) {
-        drop(self.release());
     }
 }
 

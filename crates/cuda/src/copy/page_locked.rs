@@ -228,7 +228,7 @@ impl Completion for Fence {
         stream.device().core().release_finished_buffers_too();
         let dropped = stream.device().core().dropped_buffers();
         dropped.wait_down_to(stream.shared(), max_bytes);
-        dropped.defer(event, Box::new(DroppedBuffer(block)));
+        dropped.defer(event, DeferredDrop { len_bytes, free: Box::new(|| block.free()) });
         Ok(())
     }
 
@@ -240,15 +240,3 @@ impl Completion for Fence {
 /// The most bytes of dropped host buffers that wait for the device. With a lower limit, the pool would hand out a
 /// buffer again while its bytes are still in a processor's caches, from which the device reads at half the speed.
 const MAX_DROPPED_BYTES: usize = 48 << 20;
-
-struct DroppedBuffer(Abandoned);
-
-impl DeferredDrop for DroppedBuffer {
-    fn len_bytes(&self) -> usize {
-        self.0.len_bytes()
-    }
-
-    fn free(self: Box<Self>) {
-        self.0.free();
-    }
-}

@@ -105,7 +105,7 @@ impl Ring {
         self.returned.notify_all(); // a call that waits for one of these slots allocates another
         drop(free);
         for InFlight { event, slot, .. } in in_flight {
-            deferred.defer_until(event, Box::new(slot));
+            deferred.defer_until(event, slot.into_deferred());
         }
     }
 
@@ -220,7 +220,7 @@ impl Ring {
             state.slots -= 1;
             self.returned.notify_all(); // as in `return_slot`
             drop(state);
-            return stream.device().core().deferred().defer_until(event, Box::new(slot));
+            return stream.device().core().deferred().defer_until(event, slot.into_deferred());
         }
         let number = state.next_number;
         state.next_number += 1;
