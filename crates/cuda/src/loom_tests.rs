@@ -53,17 +53,12 @@ impl Ordered {
     fn device() -> (Arc<Self>, Device) {
         let properties = Properties {
             name: "loom".to_owned(),
-            ordinal: 0,
-            compute_capability: (0, 0),
             memory: ByteSize::mib(64),
             multiprocessors: 1,
-            l2_cache: ByteSize(0),
             copy_engines: 1,
             warp_threads: 32,
             max_threads_per_block: 1,
-            max_shared_memory_per_block: ByteSize(0),
-            driver_version: (0, 0),
-            stream_priorities: (0, 0),
+            ..Properties::default()
         };
         let driver = Arc::new(Self { state: Mutex::new(State::default()), properties });
         (driver.clone(), Device::with_driver(driver))

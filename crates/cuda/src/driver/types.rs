@@ -61,8 +61,8 @@ pub enum EventTiming {
     Timed,
 }
 
-/// The properties of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The properties of a device. By default, all numbers are 0 and the name is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Properties {
     /// The name of the device.

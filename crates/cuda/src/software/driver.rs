@@ -32,13 +32,12 @@ impl SoftwareDriver {
             compute_capability: kernels_for.unwrap_or((0, 0)),
             memory,
             multiprocessors: 1,
-            l2_cache: ByteSize(0),
             copy_engines: 2,
             warp_threads: 32,
             max_threads_per_block: 1024,
             max_shared_memory_per_block: ByteSize::kib(48),
-            driver_version: (0, 0),
             stream_priorities: (0, -5),
+            ..Properties::default()
         };
         Self { engines, properties, has_kernels: kernels_for.is_some() }
     }

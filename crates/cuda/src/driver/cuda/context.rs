@@ -62,7 +62,7 @@ impl PrimaryContext {
             // SAFETY: writes one handle, which is never released.
             unsafe { (api.retain_context)(context, device) }
         })?;
-        let properties = initial_properties(ordinal, library.version);
+        let properties = Properties { ordinal, driver_version: library.version, ..Properties::default() };
         let mut context = Self { api, device, handle: handle.addr() as u64, properties };
         context.properties = context.read_properties(device)?;
         Ok(context)
@@ -136,24 +136,6 @@ impl PrimaryContext {
             Status::NOT_READY => Ok(false),
             _ => check_status(call, status).map(|()| true),
         }
-    }
-}
-
-/// The properties before the device is queried: its ordinal and the driver's version.
-fn initial_properties(ordinal: u32, driver_version: (u32, u32)) -> Properties {
-    Properties {
-        name: String::new(),
-        ordinal,
-        compute_capability: (0, 0),
-        memory: ByteSize(0),
-        multiprocessors: 0,
-        l2_cache: ByteSize(0),
-        copy_engines: 0,
-        warp_threads: 0,
-        max_threads_per_block: 0,
-        max_shared_memory_per_block: ByteSize(0),
-        driver_version,
-        stream_priorities: (0, 0),
     }
 }
 
