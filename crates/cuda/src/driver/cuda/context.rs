@@ -10,6 +10,7 @@ use std::{
     ptr::{self, NonNull},
 };
 
+use bytemuck::Zeroable;
 use pagelock_memory::ByteSize;
 
 use super::{
@@ -144,35 +145,10 @@ fn check_status(call: Call, status: u32) -> Result<()> {
 }
 
 /// Calls a function that writes its result through a pointer, and returns that result.
-fn out<T: Zero>(call: Call, write: impl FnOnce(&mut T) -> u32) -> Result<T> {
-    let mut value = T::ZERO;
+fn out<T: Zeroable>(call: Call, write: impl FnOnce(&mut T) -> u32) -> Result<T> {
+    let mut value = T::zeroed();
     check_status(call, write(&mut value))?;
     Ok(value)
-}
-
-/// Types with a zero value, from which [`out`] starts.
-trait Zero {
-    const ZERO: Self;
-}
-
-impl Zero for c_int {
-    const ZERO: Self = 0;
-}
-
-impl Zero for usize {
-    const ZERO: Self = 0;
-}
-
-impl Zero for u64 {
-    const ZERO: Self = 0;
-}
-
-impl Zero for f32 {
-    const ZERO: Self = 0.0;
-}
-
-impl Zero for *mut c_void {
-    const ZERO: Self = ptr::null_mut();
 }
 
 /// A driver's handle as a C pointer.
