@@ -46,9 +46,9 @@ pub struct Device {
 /// The state that a device's handles, streams and buffers share.
 pub(crate) struct DeviceCore {
     shared: Arc<DeviceShared>,
-    deferred: DeferredDrops,
-    dropped_buffers: DeferredDrops, // host buffers that were dropped without waiting
-    staging: DeviceStaging,
+    pub(crate) deferred: DeferredDrops,
+    pub(crate) dropped_buffers: DeferredDrops, // host buffers that were dropped without waiting
+    pub(crate) staging: DeviceStaging,
     modules: Modules,
     page_locked: PageLockedMemory,
     streams: Mutex<Vec<Weak<StreamCore>>>,        // guards the list of streams
@@ -409,21 +409,8 @@ impl DeviceCore {
         &self.shared
     }
 
-    pub(crate) fn deferred(&self) -> &DeferredDrops {
-        &self.deferred
-    }
-
-    /// The host buffers that were dropped without waiting.
-    pub(crate) fn dropped_buffers(&self) -> &DeferredDrops {
-        &self.dropped_buffers
-    }
-
     pub(crate) fn modules(&self) -> &Modules {
         &self.modules
-    }
-
-    pub(crate) fn staging(&self) -> &DeviceStaging {
-        &self.staging
     }
 
     /// Frees the memory of a few dropped tickets with which the device is done.

@@ -375,7 +375,7 @@ fn loom_what_is_parked_is_given_back_once_and_not_too_early() {
                 *times.lock().unwrap() += 1;
             });
             let cargo = DeferredDrop { len_bytes: 1, free };
-            thread::spawn(move || device.core().deferred().defer(recorded, cargo))
+            thread::spawn(move || device.core().deferred.defer(recorded, cargo))
         };
         let reaper = {
             let device = device.clone();

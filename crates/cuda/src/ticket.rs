@@ -200,7 +200,7 @@ impl<X: Send + 'static> Drop for Ticket<X> {
             State::InFlight(_, in_use) if is_done => drop(in_use.release()),
             State::InFlight(recorded, in_use) => {
                 let device = recorded.stream().device().clone();
-                device.core().deferred().defer(recorded, in_use.into_deferred());
+                device.core().deferred.defer(recorded, in_use.into_deferred());
             }
             State::Completed(_) | State::Taken => {}
         }

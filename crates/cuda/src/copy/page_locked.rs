@@ -226,7 +226,7 @@ impl Completion for Fence {
         // A new event, behind all work queued since the copy: other buffers share the copy's own event.
         let Ok(event) = Recorded::new(stream, EventTiming::Untimed) else { return Err(block) };
         stream.device().core().release_finished_buffers_too();
-        let dropped = stream.device().core().dropped_buffers();
+        let dropped = &stream.device().core().dropped_buffers;
         dropped.wait_down_to(stream.shared(), max_bytes);
         dropped.defer(event, DeferredDrop { len_bytes, free: Box::new(|| block.free()) });
         Ok(())

@@ -107,18 +107,18 @@ impl DeviceStaging {
 impl Device {
     /// The configuration of staged copies: the one that was [set](Self::set_staging), or this machine's default.
     pub fn staging(&self) -> StagingConfig {
-        lock(&self.core().staging().0).config.unwrap_or_default()
+        lock(&self.core().staging.0).config.unwrap_or_default()
     }
 
     /// Sets the configuration of staged copies. The memory and the threads of the current ring are released.
     pub fn set_staging(&self, config: StagingConfig) {
-        lock(&self.core().staging().0).config = Some(config.within_bounds());
+        lock(&self.core().staging.0).config = Some(config.within_bounds());
         self.release_staging(); // last, so that no copy creates the ring of the old configuration again
     }
 
     /// Releases the page-locked memory and the threads of staged copies. The next staged copy creates them again.
     pub fn release_staging(&self) {
-        self.core().staging().release(self.core().deferred());
+        self.core().staging.release(&self.core().deferred);
     }
 
     /// The page-locked memory that staged copies hold at the moment. Zero before the first staged copy.
@@ -136,7 +136,7 @@ impl Device {
     /// # Ok::<(), pagelock_cuda::Error>(())
     /// ```
     pub fn staged(&self) -> ByteSize {
-        ByteSize(self.core().staging().len_bytes() as u64)
+        ByteSize(self.core().staging.len_bytes() as u64)
     }
 }
 

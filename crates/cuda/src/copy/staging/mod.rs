@@ -65,7 +65,7 @@ pub(crate) struct Staging {
 
 impl Staging {
     pub(super) fn of(stream: &Stream) -> Arc<Self> {
-        stream.device().core().staging().get()
+        stream.device().core().staging.get()
     }
 
     fn new(config: StagingConfig) -> Self {

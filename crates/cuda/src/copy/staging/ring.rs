@@ -220,7 +220,7 @@ impl Ring {
             state.slots -= 1;
             self.returned.notify_all(); // as in `return_slot`
             drop(state);
-            return stream.device().core().deferred().defer_until(event, slot.into_deferred());
+            return stream.device().core().deferred.defer_until(event, slot.into_deferred());
         }
         let number = state.next_number;
         state.next_number += 1;
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(call(&one, 1_024 - 256), first + 256);
         assert!(!(first..first + 1_024).contains(&call(&one, 1)), "it is full");
         assert_eq!(ring.len_bytes(), 3 << 10);
-        ring.retire(device.core().deferred());
+        ring.retire(&device.core().deferred);
     }
 
     #[test]
@@ -414,7 +414,7 @@ mod tests {
         let slots = [early.take().unwrap(), early.take().unwrap()];
         slots.into_iter().for_each(|slot| early.return_slot(slot));
 
-        ring.retire(device.core().deferred());
+        ring.retire(&device.core().deferred);
 
         let slot = late.take().unwrap();
         assert_eq!((ring.len_bytes(), slot.len()), (1 << 10, 1 << 10));
