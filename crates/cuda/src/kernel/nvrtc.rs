@@ -58,9 +58,7 @@ pub(super) fn nvrtc() -> Result<&'static Nvrtc, Error> {
 }
 
 fn start() -> Result<Nvrtc, LibraryAbsence> {
-    let (library, path) = SPEC.open()?;
-    let api = Api::load(&library).map_err(|name| LibraryAbsence::NoSymbol { library: "NVRTC", name })?;
-    std::mem::forget(library); // its functions are used until the process exits
+    let (api, path) = SPEC.load(Api::load)?;
     let (mut major, mut minor) = (0, 0);
     // SAFETY: writes two local numbers.
     unsafe { (api.version)(&mut major, &mut minor) };

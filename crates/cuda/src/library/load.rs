@@ -24,10 +24,22 @@ pub(crate) struct LibrarySpec {
 }
 
 impl LibrarySpec {
+    /// [Opens](Self::open) the library for the rest of the process, and looks up its functions with `functions`, whose
+    /// error is the name of one that the library does not have.
+    pub(crate) fn load<F>(
+        &self,
+        functions: impl FnOnce(&Library) -> Result<F, &'static str>,
+    ) -> Result<(F, PathBuf), LibraryAbsence> {
+        let (library, path) = self.open()?;
+        let functions = functions(&library).map_err(|name| LibraryAbsence::NoSymbol { library: self.name, name })?;
+        std::mem::forget(library);
+        Ok((functions, path))
+    }
+
     /// Opens the library in the folder that the variable names. If the variable is not set, opens the library that
     /// the dynamic linker finds, else one in the usual folders. Returns the library and its path, which is only a
     /// file name if the dynamic linker found it.
-    pub(crate) fn open(&self) -> Result<(Library, PathBuf), LibraryAbsence> {
+    fn open(&self) -> Result<(Library, PathBuf), LibraryAbsence> {
         if let Some(folder) = std::env::var_os(self.variable).filter(|folder| !folder.is_empty()) {
             return self.open_chosen(Path::new(&folder));
         }

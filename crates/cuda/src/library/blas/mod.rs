@@ -60,13 +60,7 @@ functions! {
 
 fn api() -> Result<&'static Api, LibraryAbsence> {
     static API: OnceLock<Result<Api, LibraryAbsence>> = OnceLock::new();
-    let load = || {
-        let (library, _) = SPEC.open()?;
-        let api = Api::load(&library).map_err(|name| LibraryAbsence::NoSymbol { library: LIBRARY, name })?;
-        std::mem::forget(library); // its functions are used until the process exits
-        Ok(api)
-    };
-    API.get_or_init(load).as_ref().map_err(LibraryAbsence::clone)
+    API.get_or_init(|| SPEC.load(Api::load).map(|(api, _)| api)).as_ref().map_err(LibraryAbsence::clone)
 }
 
 /// Loads the library, and returns whether it exists.

@@ -21,6 +21,8 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use libloading::Library;
+
 use self::plan::{Operation, Plan};
 pub use self::{
     attention::{Attention, AttentionGrads},
@@ -68,15 +70,15 @@ fn api() -> Result<&'static (Api, usize), LibraryAbsence> {
     let load = || {
         // Parts of cuDNN use these libraries, and find them if they are loaded. cuDNN also works without them.
         let _ = (crate::kernel::compiler_version(), super::blas::is_available());
-        let (library, _) = SPEC.open()?;
-        let api = Api::load(&library).map_err(|name| LibraryAbsence::NoSymbol { library: LIBRARY, name })?;
-        // SAFETY: the library's header declares the function with these types.
-        let version = unsafe { library.get::<unsafe extern "C" fn() -> usize>(b"cudnnGetVersion\0") };
-        let version = version.map_err(|_| LibraryAbsence::NoSymbol { library: LIBRARY, name: "cudnnGetVersion" })?;
-        // SAFETY: no precondition.
-        let version = unsafe { version() };
-        std::mem::forget(library); // its functions are used until the process exits
-        Ok((api, version))
+        let look_up = |library: &Library| {
+            let api = Api::load(library)?;
+            // SAFETY: the library's header declares the function with these types.
+            let version = unsafe { library.get::<unsafe extern "C" fn() -> usize>(b"cudnnGetVersion\0") };
+            let version = version.map_err(|_| "cudnnGetVersion")?;
+            // SAFETY: no precondition.
+            Ok((api, unsafe { version() }))
+        };
+        SPEC.load(look_up).map(|(loaded, _)| loaded)
     };
     API.get_or_init(load).as_ref().map_err(LibraryAbsence::clone)
 }
