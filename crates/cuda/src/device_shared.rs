@@ -25,15 +25,9 @@ pub(crate) struct DeviceShared {
     pub(crate) live: Live,
     pub(crate) uploads: Traffic,
     pub(crate) downloads: Traffic,
-    pub(crate) in_flight: AtomicU64, // tickets; Relaxed: it guards nothing
-    watch: Option<Arc<Watch>>,       // present if the driver is watched for races
-    events: Mutex<IdleEvents>,       // guards the unused events
-}
-
-#[derive(Default)]
-struct IdleEvents {
-    untimed: Vec<EventHandle>,
-    timed: Vec<EventHandle>,
+    pub(crate) in_flight: AtomicU64,      // tickets; Relaxed: it guards nothing
+    watch: Option<Arc<Watch>>,            // present if the driver is watched for races
+    events: Mutex<[Vec<EventHandle>; 2]>, // guards the unused events, by `EventTiming`
 }
 
 /// The size of the blocks that buffers use. Relaxed: it guards nothing.
@@ -81,7 +75,7 @@ impl DeviceShared {
             downloads: Traffic::default(),
             in_flight: AtomicU64::new(0),
             watch,
-            events: Mutex::new(IdleEvents::default()),
+            events: Mutex::default(),
         }
     }
 
@@ -106,32 +100,22 @@ impl DeviceShared {
 
     /// An event to be recorded: an unused one if there is one, else a new one.
     pub(crate) fn take_event(&self, timing: EventTiming) -> driver::Result<EventHandle> {
-        let unused = lock(&self.events).of(timing).pop();
+        let unused = lock(&self.events)[timing as usize].pop();
         unused.map_or_else(|| self.driver.create_event(timing), Ok)
     }
 
     /// Keeps an event for reuse. Waits for it that are queued remain valid: they refer to the recording, not to the
     /// event.
     pub(crate) fn recycle_event(&self, event: EventHandle, timing: EventTiming) {
-        lock(&self.events).of(timing).push(event);
+        lock(&self.events)[timing as usize].push(event);
     }
 }
 
 impl Drop for DeviceShared {
     fn drop(&mut self) {
-        let IdleEvents { untimed, timed } = std::mem::take(&mut *lock(&self.events));
-        for event in untimed.into_iter().chain(timed) {
+        for event in std::mem::take(&mut *lock(&self.events)).into_iter().flatten() {
             // SAFETY: made by this driver, returned by its last user, and removed from the list here.
             let _ = unsafe { self.driver.destroy_event(event) };
-        }
-    }
-}
-
-impl IdleEvents {
-    fn of(&mut self, timing: EventTiming) -> &mut Vec<EventHandle> {
-        match timing {
-            EventTiming::Untimed => &mut self.untimed,
-            EventTiming::Timed => &mut self.timed,
         }
     }
 }
