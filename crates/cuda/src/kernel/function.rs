@@ -83,13 +83,6 @@ impl Argument<'_> {
     }
 }
 
-/// The kind of work that is queued before a launch.
-#[derive(Clone, Copy)]
-enum Predecessor {
-    Any,
-    LongWork,
-}
-
 impl KernelModule {
     /// A kernel of the module, for launches with arguments of any types.
     ///
@@ -149,7 +142,7 @@ impl KernelFunction {
     /// grid, it reads only elements of the buffers, writes only to those of [`Argument::Write`], and ends.
     pub unsafe fn launch(&self, stream: &Stream, launch: Launch, arguments: &[Argument<'_>]) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.enqueue(stream, launch, arguments, Predecessor::Any) }
+        unsafe { self.enqueue(stream, launch, arguments, stream.core().id_unless_capturing()) }
     }
 
     /// Like [`launch`](Self::launch), for a kernel that is queued behind work which keeps the device busy for longer
@@ -171,9 +164,11 @@ impl KernelFunction {
         arguments: &[Argument<'_>],
     ) -> Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.enqueue(stream, launch, arguments, Predecessor::LongWork) }
+        unsafe { self.enqueue(stream, launch, arguments, None) }
     }
 
+    /// `number` is that of the stream; `None` if the launch must not become a graph.
+    ///
     /// # Safety
     /// As [`launch`](Self::launch).
     unsafe fn enqueue(
@@ -181,7 +176,7 @@ impl KernelFunction {
         stream: &Stream,
         launch: Launch,
         arguments: &[Argument<'_>],
-        predecessor: Predecessor,
+        number: Option<u64>,
     ) -> Result<()> {
         assert!(arguments.len() <= MAX_ARGUMENTS, "{} arguments for `{}`", arguments.len(), self.name);
         self.check_sizes(arguments.iter().map(Argument::size))?;
@@ -200,10 +195,6 @@ impl KernelFunction {
             Argument::Read(_) | Argument::Write(_) => ptr::from_ref(address).cast_mut().cast(),
         }));
         accesses.extend(arguments.iter().filter_map(Argument::access));
-        let number = match predecessor {
-            Predecessor::Any => stream.core().id_unless_capturing(),
-            Predecessor::LongWork => None,
-        };
         let start = self.start(&launch);
         let queued = stream.core().enqueue_on_device(&accesses, |driver, stream| {
             // SAFETY: the module stays loaded while its device exists, which its streams keep alive; the caller
