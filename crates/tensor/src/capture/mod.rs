@@ -36,6 +36,8 @@ use pagelock_memory::ByteSize;
 use self::current::{Captured, Draws};
 pub(crate) use self::current::{note_made, note_write, number, outside, refuse, stream_on, with_shift};
 pub use self::tensors::Tensors;
+pub(crate) use self::tensors::visit;
+use self::tensors::{are_on_host, copy_from_devices, detached, fit, on};
 use crate::cuda::CudaDevice;
 use crate::device::Device;
 use crate::error::{Error, Result};
@@ -170,7 +172,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         let device = self.device.clone();
         let _running = profiler::op(NAME);
         let Some((cuda, copy_stream, known)) = self.turn(&inputs)? else {
-            return Ok(step(&inputs.on(&device)?)?.detached());
+            return Ok(detached(step(&on(&inputs, &device)?)?)?);
         };
         known.wait(copy_stream)?;
         let turn = &mut known.turns[known.now];
@@ -192,7 +194,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     fn drop_recent_inputs(&mut self) {
         let mut len_bytes = 0;
         if let Some(latest) = self.recent_inputs.last() {
-            latest.visit(&mut |input| len_bytes += input.shape().elements() * input.dtype().size());
+            visit(latest, &mut |input| len_bytes += input.shape().elements() * input.dtype().size());
         }
         if self.recent_inputs.len() == MAX_RECENT || ByteSize(len_bytes as u64) > SMALL_INPUTS {
             while self.recent_inputs.pop().is_some() {}
@@ -203,7 +205,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
     /// runs eagerly.
     fn turn(&mut self, inputs: &I) -> Result<Option<(CudaDevice, &Stream, &mut ByShape<I, O>)>> {
         let Device::Cuda(cuda) = &self.device else { return Ok(None) };
-        let Some(known) = self.by_shape.iter().position(|known| inputs.fits(&known.turns[0].slots)) else {
+        let Some(known) = self.by_shape.iter().position(|known| fit(inputs, &known.turns[0].slots)) else {
             if self.by_shape.len() < MAX_SHAPES {
                 let turns = vec![Turn::with_slots_like(inputs, &self.device, cuda)?];
                 let eager_calls = EAGER_CALLS - 1;
@@ -218,7 +220,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
         }
         let is_small =
             |turn: &Turn<I, O>| turn.replay.as_ref().is_some_and(|replay| replay.graph.kept_memory() <= SMALL);
-        if known.turns.len() < TURNS && inputs.is_on_host() && known.turns.iter().all(is_small) {
+        if known.turns.len() < TURNS && are_on_host(inputs) && known.turns.iter().all(is_small) {
             known.turns.push(Turn::with_slots_like(inputs, &self.device, cuda)?);
             known.now = known.turns.len() - 1;
         } else {
@@ -237,7 +239,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
 
     /// Whether the step was captured for inputs of these shapes.
     pub fn is_captured(&self, inputs: &I) -> bool {
-        let known = self.by_shape.iter().find(|known| inputs.fits(&known.turns[0].slots));
+        let known = self.by_shape.iter().find(|known| fit(inputs, &known.turns[0].slots));
         known.is_some_and(|known| known.turns.iter().any(|turn| turn.replay.is_some()))
     }
 }
@@ -246,7 +248,7 @@ impl<I: Tensors, O: Tensors> CapturedStep<I, O> {
 fn results_apart_from<I: Tensors, O: Tensors>(inputs: &I, mut results: O) -> Result<O> {
     results.visit_mut(&mut |result| {
         let mut is_input = false;
-        inputs.visit(&mut |input| is_input |= input.storage.is(&result.storage));
+        visit(inputs, &mut |input| is_input |= input.storage.is(&result.storage));
         if is_input {
             *result = result.detached_copy(NAME)?;
         }
@@ -278,17 +280,19 @@ impl<I: Tensors, O: Tensors> ByShape<I, O> {
 impl<I: Tensors, O: Tensors> Turn<I, O> {
     fn with_slots_like(inputs: &I, device: &Device, cuda: &CudaDevice) -> Result<Self> {
         let mut like = Vec::new();
-        inputs.visit(&mut |input| like.push(input.clone()));
+        visit(inputs, &mut |input| like.push(input.clone()));
         let mut allocated = allocate_like(&like, device, cuda)?.into_iter();
-        let slots = inputs.of(&mut || allocated.next().unwrap_or_else(|| unreachable!("there is a slot for each")));
+        let mut slots = inputs.clone();
+        slots.visit_mut(&mut |slot| {
+            *slot = allocated.next().unwrap_or_else(|| unreachable!("there is a slot for each"));
+            Ok(())
+        })?;
         Ok(Self { slots, replay: None })
     }
 
     /// Copies the inputs to where the graph reads them.
     fn copy_inputs(&self, inputs: &I, copy_stream: &Stream) -> Result<()> {
-        let mut from_host = Vec::new();
-        inputs.copy_to(&self.slots, &mut from_host)?;
-        upload_to(&from_host, copy_stream)
+        upload_to(&copy_from_devices(inputs, &self.slots)?, copy_stream)
     }
 }
 
@@ -306,9 +310,7 @@ impl<O: Tensors> Replay<O> {
         let graph = recording.and_then(|recording| recording.shared().map_err(|source| Error::cuda(NAME, source)));
         match result {
             Ok(Ok(result)) => {
-                let outputs = result.detached();
-                drop(result);
-                let (outputs, written) = Outputs::new(outputs, written);
+                let (outputs, written) = Outputs::new(detached(result)?, written);
                 Ok(Self { graph: graph?, outputs, written, draws })
             }
             Ok(Err(failure)) => {
@@ -355,7 +357,7 @@ impl<O: Tensors> Outputs<O> {
     /// see.
     fn new(tensors: O, mut written: Vec<StorageRef>) -> (Self, Vec<StorageRef>) {
         let mut storages: Vec<StorageRef> = Vec::new();
-        tensors.visit(&mut |output| storages.push(output.storage.clone()));
+        visit(&tensors, &mut |output| storages.push(output.storage.clone()));
         let sharing = storages.iter().map(|storage| {
             let of_results = storages.iter().filter(|other| other.is(storage)).count();
             let of_written = written.iter().filter(|other| other.is(storage)).count();

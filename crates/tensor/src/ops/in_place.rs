@@ -88,7 +88,7 @@ fn fill(target: &Raw, op: &'static str, value: Scalar) -> Result<()> {
     )
 }
 
-pub(super) fn copy(target: &Raw, source: &Raw) -> Result<()> {
+pub(crate) fn copy(target: &Raw, source: &Raw) -> Result<()> {
     change! { "copy_", [to, from], [], "from" }
     target.check_writable("copy_", [source])?; // before the cast, which is not recorded
     let source = if source.dtype() == target.dtype() { source } else { &no_grad(|| cast(source, target.dtype()))? };

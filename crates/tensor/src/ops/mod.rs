@@ -29,7 +29,7 @@ mod gamma;
 mod gelu;
 mod histogram;
 mod huber;
-mod in_place;
+pub(crate) mod in_place;
 mod index;
 mod join;
 mod layer_norm;

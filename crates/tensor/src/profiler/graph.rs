@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::scopes::{self, ModuleNames};
 use super::switch;
-use crate::capture::Tensors;
+use crate::capture::{self, Tensors};
 use crate::device::Device;
 use crate::element::DType;
 use crate::error::{Error, Result};
@@ -224,7 +224,7 @@ impl<'m> GraphRecorder<'m> {
         let recording = Recording::begin(self.nodes, self.names)?;
         let outputs = forward()?;
         let mut all = Vec::new();
-        outputs.visit(&mut |output| all.push(output.clone()));
+        capture::visit(&outputs, &mut |output| all.push(output.clone()));
         Ok(recording.end(&all)?)
     }
 }
