@@ -330,8 +330,9 @@ integer!(i64, u64, DType::I64, i64::wrapping_abs);
 integer!(i32, u32, DType::I32, i32::wrapping_abs);
 integer!(u8, u8, DType::U8, |value: u8| value);
 
+/// `float!(type, its bits, its element type, 1, conversion from f64, from i64)`. Conversions round to nearest even.
 macro_rules! float {
-    ($type:ty, $bits:ty, $dtype:expr, $one:expr) => {
+    ($type:ty, $bits:ty, $dtype:expr, $one:expr, $from_float:expr, $from_int:expr) => {
         seal!($type, $bits);
         impl Element for $type {
             type Kind = Float;
@@ -345,8 +346,8 @@ macro_rules! float {
             #[inline(always)]
             fn from_scalar(scalar: Scalar) -> Self {
                 match scalar {
-                    Scalar::Int(value) => Self::from_whole(value),
-                    Scalar::Float(value) => Self::from_wide(value),
+                    Scalar::Int(value) => $from_int(value),
+                    Scalar::Float(value) => $from_float(value),
                 }
             }
             pod_slices!();
@@ -354,50 +355,21 @@ macro_rules! float {
     };
 }
 
-/// Conversions from the widest types, rounded to nearest even.
-trait FromWide: Sized {
-    fn from_wide(value: f64) -> Self;
-
-    fn from_whole(value: i64) -> Self {
-        Self::from_wide(value as f64)
-    }
+#[inline(always)]
+fn f16_from(value: f64) -> f16 {
+    math::half::f32_to_f16(math::half::f64_to_f32_odd(value))
 }
 
-impl FromWide for f64 {
-    #[inline(always)]
-    fn from_wide(value: f64) -> Self {
-        value
-    }
-}
-impl FromWide for f32 {
-    #[inline(always)]
-    fn from_wide(value: f64) -> Self {
-        value as f32
-    }
-
-    /// Not by way of `f64`, which would round twice.
-    #[inline(always)]
-    fn from_whole(value: i64) -> Self {
-        value as f32
-    }
-}
-impl FromWide for f16 {
-    #[inline(always)]
-    fn from_wide(value: f64) -> Self {
-        math::half::f32_to_f16(math::half::f64_to_f32_odd(value))
-    }
-}
-impl FromWide for bf16 {
-    #[inline(always)]
-    fn from_wide(value: f64) -> Self {
-        math::half::f32_to_bf16(math::half::f64_to_f32_odd(value))
-    }
+#[inline(always)]
+fn bf16_from(value: f64) -> bf16 {
+    math::half::f32_to_bf16(math::half::f64_to_f32_odd(value))
 }
 
-float!(f32, u32, DType::F32, 1.0);
-float!(f64, u64, DType::F64, 1.0);
-float!(f16, u16, DType::F16, f16::ONE);
-float!(bf16, u16, DType::BF16, bf16::ONE);
+// An i64 does not become f32 by way of f64, which would round twice.
+float!(f32, u32, DType::F32, 1.0, |value: f64| value as f32, |value: i64| value as f32);
+float!(f64, u64, DType::F64, 1.0, |value: f64| value, |value: i64| value as f64);
+float!(f16, u16, DType::F16, f16::ONE, f16_from, |value: i64| f16_from(value as f64));
+float!(bf16, u16, DType::BF16, bf16::ONE, bf16_from, |value: i64| bf16_from(value as f64));
 
 macro_rules! real {
     ($type:ty, $math:ident, $($halves:item)*) => {
