@@ -60,6 +60,13 @@ impl Raw {
         self.shape().rank()
     }
 
+    /// Whether two handles are of the same elements in the same order.
+    pub(crate) fn is_same_view(&self, other: &Raw) -> bool {
+        let [one, two] = [&self.layout, &other.layout];
+        let is_alike = one.offset() == two.offset() && one.shape() == two.shape() && one.strides() == two.strides();
+        is_alike && self.storage.is(&other.storage)
+    }
+
     pub(crate) fn is_contiguous(&self) -> bool {
         self.layout.is_contiguous()
     }
@@ -289,13 +296,6 @@ impl<K: Kind> Tensor<K> {
     /// Whether two tensors may share elements.
     pub(crate) fn shares_storage<L: Kind>(&self, other: &Tensor<L>) -> bool {
         self.raw.storage.is(&other.raw.storage)
-    }
-
-    /// Whether two handles are of the same elements in the same order.
-    pub(crate) fn is_same_view(&self, other: &Tensor<K>) -> bool {
-        let [one, two] = [&self.raw.layout, &other.raw.layout];
-        let is_alike = one.offset() == two.offset() && one.shape() == two.shape() && one.strides() == two.strides();
-        is_alike && self.shares_storage(other)
     }
 
     /// The sizes of the dimensions.

@@ -181,20 +181,13 @@ fn apply<F: Function>(function: F, inputs: &[&Tensor]) -> Result<Tensor> {
 fn assign_roles(saved: &mut [Saved], inputs: &[&Tensor], out: &Tensor) {
     for saved in saved.iter_mut().filter(|saved| saved.role == Role::Intermediate) {
         let raw = saved.kept.raw();
-        if inputs.iter().any(|input| same_elements(raw, input.raw()) && same_node(raw, input.raw())) {
+        if inputs.iter().any(|input| raw.is_same_view(input.raw()) && same_node(raw, input.raw())) {
             saved.role = Role::Input;
-        } else if same_elements(raw, out.raw()) {
+        } else if raw.is_same_view(out.raw()) {
             saved.role = Role::Output;
             saved.kept.set_node(None);
         }
     }
-}
-
-fn same_elements(a: &Raw, b: &Raw) -> bool {
-    a.storage.is(&b.storage)
-        && a.shape() == b.shape()
-        && a.layout.strides() == b.layout.strides()
-        && a.layout.offset() == b.layout.offset()
 }
 
 fn same_node(a: &Raw, b: &Raw) -> bool {

@@ -354,6 +354,8 @@ impl Group for StepTensors {
     fn fits(&self, other: &Self) -> bool {
         let clocks = self.clock.as_ref().zip(other.clock.as_ref());
         let is_one_clock = self.clock.is_some() == other.clock.is_some();
-        self.is_first == other.is_first && is_one_clock && clocks.is_none_or(|(one, other)| one.is_same_view(other))
+        self.is_first == other.is_first
+            && is_one_clock
+            && clocks.is_none_or(|(one, other)| one.raw().is_same_view(other.raw()))
     }
 }
