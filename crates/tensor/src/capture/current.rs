@@ -16,6 +16,7 @@ use crate::random::default_generator;
 use crate::shape::Shape;
 use crate::storage::{FreshCuda, StorageRef, WeakStorage};
 use crate::tensor::Tensor;
+use crate::thread_value::with_value;
 
 thread_local! {
     static IS_CAPTURING: Cell<bool> = const { Cell::new(false) };
@@ -94,14 +95,7 @@ pub(crate) fn stream_on(device: &CudaDevice) -> Option<Stream> {
 /// Calls `f` as if this thread did not capture: its work is queued now and not part of the graph, and what it allocates
 /// may outlive the graph.
 pub(crate) fn outside<R>(f: impl FnOnce() -> R) -> R {
-    struct Resume(bool);
-    impl Drop for Resume {
-        fn drop(&mut self) {
-            IS_CAPTURING.set(self.0);
-        }
-    }
-    let _resume = Resume(IS_CAPTURING.replace(false));
-    f()
+    with_value(&IS_CAPTURING, false, f)
 }
 
 /// The number of this thread's current capture, from 1; 0 without one.
