@@ -47,7 +47,8 @@ impl CountedHeap {
     /// # Errors
     /// [`Error::WorkingMemory`].
     pub fn granted(op: &'static str, purpose: &'static str, len_bytes: usize) -> std::result::Result<Self, Error> {
-        keep(op, purpose, len_bytes)
+        let counted = CountedHeap::new(len_bytes);
+        check().map(|()| counted).map_err(|source| Error::WorkingMemory { op, purpose, source })
     }
 
     /// Counts `len_bytes` from now on, instead of the bytes before.
@@ -80,15 +81,6 @@ pub(crate) fn check() -> Result<()> {
 /// [`Error::WorkingMemory`].
 pub(crate) fn check_for_node(op: &'static str) -> Result<(), Error> {
     check().map_err(|source| Error::WorkingMemory { op, purpose: "a node of the graph", source })
-}
-
-/// Counts a long-lived allocation, if the budget allows it.
-///
-/// # Errors
-/// [`Error::WorkingMemory`].
-pub(crate) fn keep(op: &'static str, purpose: &'static str, len_bytes: usize) -> Result<CountedHeap, Error> {
-    let counted = CountedHeap::new(len_bytes);
-    check().map(|()| counted).map_err(|source| Error::WorkingMemory { op, purpose, source })
 }
 
 /// Reserves the bytes of a short-lived allocation; `None` if they are too few to be counted.

@@ -70,7 +70,7 @@ pub(super) fn read(path: &Path, file: &File, len_bytes: u64) -> Result<Header> {
         return Err(no_such_file());
     }
     let purpose = "the header of the file";
-    let counted = heap::keep("open", purpose, (KEPT * header_bytes) as usize)?;
+    let counted = CountedHeap::granted("open", purpose, (KEPT * header_bytes) as usize)?;
     let _parsing = heap::reserve("open", purpose, (PARSED * header_bytes) as usize)?;
     let mut text = vec![0; header_bytes as usize];
     read(&mut text, 8)?;
