@@ -301,7 +301,7 @@ impl TensorMap {
 
     fn collect_into<'a>(&'a self, before: &str, all: &mut Vec<(String, &'a AnyTensor)>) {
         for (name, entry) in self.entries.iter() {
-            let path = if before.is_empty() { name.to_string() } else { format!("{before}.{name}") };
+            let path = joined(before, name);
             match entry {
                 Entry::Tensor(tensor) => all.push((path, tensor)),
                 Entry::Map(map) => map.collect_into(&path, all),
@@ -356,32 +356,26 @@ impl TensorMap {
         &self,
         mut change: impl FnMut(&str, &AnyTensor) -> Result<AnyTensor, E>,
     ) -> Result<TensorMap, E> {
-        let mut map = TensorMap { batch: self.batch, entries: Entries::new() };
-        self.change_into("", &mut map, &mut change)?;
+        let mut map = self.clone();
+        check_budget("map_tensors")?;
+        map.change_each("", &mut change)?;
         Ok(map)
     }
 
-    fn change_into<E: From<Error>>(
-        &self,
+    fn change_each<E: From<Error>>(
+        &mut self,
         before: &str,
-        out: &mut TensorMap,
         change: &mut impl FnMut(&str, &AnyTensor) -> Result<AnyTensor, E>,
     ) -> Result<(), E> {
-        for (name, entry) in self.entries.iter() {
-            let path = if before.is_empty() { name.to_string() } else { format!("{before}.{name}") };
-            let changed = match entry {
-                Entry::Tensor(tensor) => Entry::Tensor(change(&path, tensor)?),
-                Entry::Map(map) => {
-                    let mut inner = TensorMap { batch: map.batch, entries: Entries::new() };
-                    map.change_into(&path, &mut inner, change)?;
-                    Entry::Map(inner)
-                }
-            };
-            if !begins_with(changed.shape(), &out.batch) {
-                return Err(Error::wrong_batch(&path, changed.shape(), &out.batch).into());
+        for (name, entry) in self.entries.iter_mut() {
+            let path = joined(before, name);
+            match entry {
+                Entry::Tensor(tensor) => *tensor = change(&path, tensor)?,
+                Entry::Map(map) => map.change_each(&path, change)?,
             }
-            check_budget("map_tensors")?;
-            out.entries.insert(name.clone(), changed);
+            if !begins_with(entry.shape(), &self.batch) {
+                return Err(Error::wrong_batch(&path, entry.shape(), &self.batch).into());
+            }
         }
         Ok(())
     }
@@ -406,6 +400,11 @@ impl TensorMap {
 
 fn begins_with(shape: &Shape, batch: &Shape) -> bool {
     shape.get(..batch.rank()) == Some(&**batch)
+}
+
+/// The path of an entry of the map at the path `before`.
+fn joined(before: &str, name: &str) -> String {
+    if before.is_empty() { name.to_owned() } else { format!("{before}.{name}") }
 }
 
 /// The names of a path.

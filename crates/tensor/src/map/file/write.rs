@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pagelock_files::NewFile;
 
-use super::super::{AnyTensor, Entry, TensorMap};
+use super::super::{AnyTensor, Entry, TensorMap, joined};
 use super::{TensorFile, checks, header};
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ impl TensorMap {
     fn batches_into<'a>(&'a self, before: &str, all: &mut Vec<(String, &'a Shape)>) {
         for (name, entry) in self.entries.iter() {
             if let Entry::Map(map) = entry {
-                let path = if before.is_empty() { name.to_string() } else { format!("{before}.{name}") };
+                let path = joined(before, name);
                 all.push((path.clone(), &map.batch));
                 map.batches_into(&path, all);
             }
