@@ -9,7 +9,7 @@ use pagelock_cuda::{ChromeTrace, Span, Track};
 
 use super::Category;
 use super::memory::{self, MemorySample};
-use super::scopes::Scope;
+use super::scopes::{self, Scope};
 use super::session::{Event, Log, NONE, Recorded};
 use super::table::KeyAverages;
 
@@ -121,8 +121,7 @@ impl Profile {
     }
 
     fn scope(&self, number: u32) -> Option<&Scope> {
-        let index = number.wrapping_sub(self.recorded.scope_base).checked_sub(1)? as usize;
-        if number == 0 { None } else { self.recorded.scopes.get(index) }
+        scopes::numbered(&self.recorded.scopes, self.recorded.scope_base, number)
     }
 
     /// Sums over the events of each name, as PyTorch's `key_averages`. Calls of modules are not among them.

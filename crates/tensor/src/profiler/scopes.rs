@@ -114,6 +114,12 @@ pub(super) fn all() -> (u32, Vec<Scope>) {
     lock().as_ref().map_or((0, Vec::new()), |scopes| (scopes.base, scopes.all.clone()))
 }
 
+/// The scope with this number, if `all` has the scopes after number `base`.
+pub(super) fn numbered(all: &[Scope], base: u32, number: u32) -> Option<&Scope> {
+    let index = number.wrapping_sub(base).checked_sub(1)? as usize;
+    if number == 0 { None } else { all.get(index) }
+}
+
 /// The number of the module that this thread is in; 0 if it is in none.
 #[inline]
 pub(crate) fn current() -> u32 {
@@ -148,8 +154,7 @@ pub(super) fn enter(address: usize, position: Option<usize>, title: &dyn Fn() ->
 
 impl Scopes {
     fn get(&self, number: u32) -> Option<&Scope> {
-        let index = number.wrapping_sub(self.base).checked_sub(1)? as usize;
-        if number == 0 { None } else { self.all.get(index) }
+        numbered(&self.all, self.base, number)
     }
 
     /// The scope of a new call: that of the caller, if both are calls of the same module.
