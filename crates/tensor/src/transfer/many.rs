@@ -98,7 +98,7 @@ pub(crate) fn all_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
 fn each_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
     let has_gaps = |tensor: &Raw| tensor.storage.device() != device && !tensor.layout.is_dense();
     let gappy = tensors.iter().enumerate().filter(|(_, tensor)| has_gaps(tensor));
-    let closed = gappy.map(|(at, tensor)| Ok((at, contiguous(tensor)?))).collect::<Result<Vec<_>>>()?;
+    let closed = gappy.map(|(at, tensor)| Ok((at, tensor.detached_copy("to")?))).collect::<Result<Vec<_>>>()?;
     let mut dense = tensors.to_vec();
     closed.iter().for_each(|(at, tensor)| dense[*at] = tensor);
 
@@ -126,10 +126,6 @@ fn each_to(tensors: &[&Raw], device: &Device) -> Result<Vec<Moved>> {
         Some(storage) => Moved::Contiguous(storage),
     };
     Ok(out.into_iter().enumerate().map(moved).collect())
-}
-
-fn contiguous(tensor: &Raw) -> Result<Raw> {
-    tensor.detached_copy("to")
 }
 
 /// Calls `make` with the tensors at the indices `which`, and stores its results at these indices of `out`.
@@ -359,7 +355,10 @@ pub(crate) fn all_in<R: Resource>(
     let refused = |source| memory_refused(op, tensors, source);
     let block = HostBuffer::allocate(resource, len_bytes).map_err(refused)?;
     let mut parts = block.split(ranges).unwrap_or_else(|error| unreachable!("the ranges are parts: {error}"));
-    let dense = tensors.iter().map(|tensor| gap_free(op, tensor)).collect::<Result<Vec<Cow<'_, Raw>>>>()?;
+    if let Some(tensor) = tensors.iter().find(|tensor| !tensor.storage.device().is_cpu()) {
+        return Err(Error::OnDevice { op, shape: *tensor.shape(), device: tensor.storage.device().clone() });
+    }
+    let dense = tensors.iter().map(|tensor| gap_free(op, tensor)).collect::<Result<Vec<_>>>()?;
     let locked = AllLocked::new(&dense);
     let mut tasks = Vec::new();
     for (at, part) in parts.iter_mut().enumerate() {
@@ -371,11 +370,8 @@ pub(crate) fn all_in<R: Resource>(
     tensors.iter().zip(parts).map(|(tensor, part)| on_host(part, tensor.dtype())).collect()
 }
 
-/// The tensor if it is contiguous, else a copy that is; an error if it is on a device.
+/// The tensor if it is contiguous, else a copy that is.
 fn gap_free<'a>(op: &'static str, tensor: &'a Raw) -> Result<Cow<'a, Raw>> {
-    if let device @ Device::Cuda(_) = tensor.storage.device() {
-        return Err(Error::OnDevice { op, shape: *tensor.shape(), device: device.clone() });
-    }
     if tensor.layout.is_contiguous() {
         return Ok(Cow::Borrowed(tensor));
     }
@@ -435,11 +431,7 @@ pub(crate) fn all_in_device(
     capture::refuse("consolidating")?;
     let failed = |source| Error::cuda(op, source);
     let (ranges, len_bytes) = ranges_in_block(tensors)?;
-    let dense = tensors.iter().map(|&tensor| match tensor.layout.is_contiguous() {
-        true => Ok(Cow::Borrowed(tensor)),
-        false => contiguous(tensor).map(Cow::Owned),
-    });
-    let dense = dense.collect::<Result<Vec<Cow<'_, Raw>>>>()?;
+    let dense = tensors.iter().map(|tensor| gap_free(op, tensor)).collect::<Result<Vec<_>>>()?;
     let stream = cuda.stream();
     let block = stream.allocate::<u8>(len_bytes).map_err(|source| refused(tensors, source))?;
     let mut parts = block.split(ranges).map_err(failed)?;
