@@ -4,6 +4,7 @@
 //! `table.rs`, `agreement.rs`, `networks.rs`, `products.rs`, `recurrent.rs`, `sorting.rs` and `long_lines.rs` compare
 //! a GPU, if there is one, with the CPU. `captured.rs` compares captured steps with eager ones, `autocast.rs` tests
 //! halves with `f32`, and `libraries.rs` and `attention.rs` use NVIDIA's libraries instead of this project's kernels.
+//! `masks.rs` changes masks while a GPU reads them.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -17,6 +18,7 @@ mod errors;
 mod libraries;
 mod long_lines;
 mod maps;
+mod masks;
 mod networks;
 mod products;
 mod recurrent;

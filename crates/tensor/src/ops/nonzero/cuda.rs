@@ -40,6 +40,9 @@ fn launch(op: &'static str, mask: &Raw) -> Result<Launch> {
 }
 
 /// The flat indices of the true elements of a contiguous mask, in order. Waits for the device.
+///
+/// Other threads may change the mask between the two kernels, which gives some places out of date or 0, but only places
+/// inside the mask.
 pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Raw> {
     let n = mask.shape().elements();
     if n == 0 {
@@ -50,8 +53,9 @@ pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Resul
     on_cuda(op, device, [Some(mask), Some(ends.raw())], shape_and_dtype, &mut |inputs, mut out| {
         let ([mask, ends], size) = (inputs.cuda_views(), (n as u64).to_ne_bytes());
         let arguments = [out.argument(), mask.argument(), ends.argument(), Argument::Value(&size)];
-        // SAFETY: the kernel takes these arguments; there are n elements and an end for each tile, and the result has a
-        // place for each element that is true.
+        // SAFETY: the kernel takes these arguments; there are n elements and an end for each tile. The kernel writes only
+        // below the ends, whatever the mask is now, and the last of them is the result's length; the ends ascend from 0,
+        // since they are sums of counts in a tensor that no other thread has.
         unsafe { CODE.launch(device, op, ([DType::I64; 2], "places"), launch, &arguments) }
     })
 }

@@ -2,7 +2,7 @@
 // of it, 32 at a time.
 //
 // count_true    counts[tile] = how many are true
-// places        y = the places; ends[tile] = how many are true up to the end of the tile
+// places        y = the places; ends[tile] = how many were true up to the end of the tile
 // spread        y = elements, one after another, at the places
 
 #define WARP 32
@@ -38,15 +38,20 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_true(i64* counts, co
 }
 #endif
 #ifdef KERNEL_places
+// A block writes y[ends[tile - 1] .. ends[tile]], and no other element. Another thread of the program may have changed
+// the mask since `count_true`: places beyond that range are dropped, and zeros stand for those that are missing.
 extern "C" __global__ void __launch_bounds__(THREADS) places(i64* y, const bool* mask, const i64* ends, u64 n) {
     begin();
     u32 lane = threadIdx.x % WARP, truth[ITEMS];
-    y += find_truths(mask, ends, n, truth);
+    u64 at = find_truths(mask, ends, n, truth), end = ends[blockIdx.x];
     u64 first = u64(blockIdx.x) * TILE + threadIdx.x / WARP * ITEMS * WARP + lane;
     for (u32 j = 0; j < ITEMS; j++) {
-        if (truth[j] >> lane & 1) y[__popc(truth[j] & ((1u << lane) - 1))] = first + j * WARP;
-        y += __popc(truth[j]);
+        u64 to = at + __popc(truth[j] & ((1u << lane) - 1));
+        if ((truth[j] >> lane & 1) && to < end) y[to] = first + j * WARP;
+        at += __popc(truth[j]);
     }
+    if (threadIdx.x / WARP < THREADS / WARP - 1) return;
+    for (u64 i = at + lane; i < end; i += WARP) y[i] = 0; // the last warp: `at` is behind all places of the block
 }
 #endif
 #ifdef KERNEL_spread
