@@ -75,6 +75,7 @@ impl Plan {
     }
 
     fn launch(&self, op: &'static str) -> Result<Launch> {
+        count(op, self.geometry.inner as usize / self.pack)?; // packs of a plane, which a thread counts with 32 bits
         let grid = [count(op, self.blocks)? as u32, self.segments as u32, 1];
         Ok(Launch { grid, ..Launch::covering(1, THREADS as u32) })
     }
@@ -188,4 +189,21 @@ pub(super) fn grad(
     let constants = plan.constants(rule.relu, rule.training);
     // SAFETY: as in `sums`; `out` is as large as x.
     unsafe { CODE.launch_for(device, op, kernel, constants, plan.launch(op)?, &arguments) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before the fix, the kernel took the number of packs modulo 2³².
+    #[test]
+    fn planes_of_too_many_packs_are_refused() {
+        let launch = |inner, is_aligned: bool| {
+            Plan::new(Channels { outer: 1, channels: 1, inner }, DType::F32, |_| is_aligned).launch("batch_norm")
+        };
+        let refused = launch(1 << 32, false).unwrap_err().to_string();
+        assert!(refused.contains("GPU kernels count to at most 2147483647"), "{refused}");
+        launch(1 << 32, true).unwrap(); // in packs of 4
+        launch((1 << 31) - 1, false).unwrap();
+    }
 }

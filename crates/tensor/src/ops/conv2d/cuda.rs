@@ -23,6 +23,7 @@ const ROWS: usize = 4;
 const TAPS: usize = 9;
 const THREADS: usize = 256;
 const CLUSTER: usize = 8;
+const CHUNK: usize = 288;
 
 /// A number of blocks that keeps any current GPU busy. A constant, since results must not depend on the number of
 /// multiprocessors.
@@ -148,6 +149,18 @@ impl Conv {
     }
 }
 
+/// An error unless 32 bits can count the taps of a result pixel, in whole chunks.
+fn check_taps(op: &'static str, conv: &Conv) -> Result<()> {
+    count(op, conv.channels as usize * conv.kernel_area() + CHUNK).map(drop)
+}
+
+/// The number of images as an end of the loop in `add_up`. An error unless 32 bits can count them and the images of a
+/// step, by which a thread goes beyond the last.
+fn end_image(op: &'static str, batch: usize) -> Result<i64> {
+    count(op, batch + THREADS * CLUSTER)?;
+    Ok(batch as i64)
+}
+
 /// Launches as many images at a time as 32-bit pixel numbers allow.
 fn correlate(
     device: &CudaDevice,
@@ -160,7 +173,7 @@ fn correlate(
 ) -> Result<()> {
     let conv = Conv { has_bias: bias.is_some().into(), ..conv };
     let (pixels, n_phases, rows) = (conv.phase_pixels(), conv.n_phases(), conv.row_blocks());
-    count(op, conv.channels as usize * conv.kernel_area())?;
+    check_taps(op, &conv)?;
     let others = count(op, rows * conv.groups as usize * n_phases)? as usize;
     count(op, 2 * pixels.max(others * pixels.div_ceil(32)))?;
     let images = (1 << 30) / pixels.max(others * pixels.div_ceil(32));
@@ -206,7 +219,7 @@ fn weight_grad(
     [image, grad]: [CudaView<'_>; 2],
     mut out: CudaOut<'_>,
 ) -> Result<()> {
-    let conv = Conv { end_image: count(op, d.batch)?.into(), ..Conv::new(d, false)? };
+    let conv = Conv { end_image: end_image(op, d.batch)?, ..Conv::new(d, false)? };
     let tap_blocks = conv.kernel_area().div_ceil(TAPS);
     let pixels = d.out_size[0] * d.out_size[1];
     let grid = [1, conv.row_blocks() * tap_blocks, d.in_channels];
@@ -231,4 +244,24 @@ fn weight_grad(
     // SAFETY: the kernel takes these; since the sizes of `ConvDims` fit together, it reads only inside image and
     // gradient, and writes each weight once.
     unsafe { CODE.launch(device, op, ([image.dtype(); 2], kernel), launch, &arguments) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before the fix, the kernel's number of the image overflowed, and it read before the first image.
+    #[test]
+    fn images_that_a_step_overruns_are_refused() {
+        assert_eq!(end_image("conv2d_weight_grad", (1 << 31) - 2049).unwrap(), (1 << 31) - 2049);
+        let refused = end_image("conv2d_weight_grad", (1 << 31) - 2048).unwrap_err().to_string();
+        assert!(refused.contains("GPU kernels count to at most 2147483647"), "{refused}");
+    }
+
+    #[test]
+    fn taps_that_a_chunk_overruns_are_refused() {
+        let conv = |channels| Conv { channels, kernel: [1, 2], ..Conv::zeroed() };
+        check_taps("conv2d", &conv((1 << 30) - 145)).unwrap();
+        assert!(check_taps("conv2d", &conv((1 << 30) - 144)).is_err());
+    }
 }
