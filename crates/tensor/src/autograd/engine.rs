@@ -17,6 +17,7 @@ use super::mode::{is_grad_enabled, with_grad_enabled};
 use super::node::{GradFn, NodeRef};
 use crate::autocast;
 use crate::error::Result;
+use crate::heap::CountedHeap;
 use crate::kind::Float;
 use crate::ops::{MAX_PAIRS, Pairs, pair_sums};
 use crate::profiler;
@@ -42,7 +43,7 @@ pub(crate) enum RootGradient<'a> {
 /// Runs a pass from `root` and adds to the gradient of each leaf. On an error no leaf is changed.
 pub(crate) fn backward(root: &NodeRef, start: RootGradient<'_>, options: Options) -> Result<()> {
     with_buffers(|Buffers { pending, leaves }| {
-        pending.list(root, None);
+        pending.list(root, None)?;
         let begin = |pending: &mut Pending| match start {
             RootGradient::Given(gradient) => pending.arrive(root, gradient),
             RootGradient::One(make) if root.is_watched() || options.create_graph => pending.arrive(root, make()?),
@@ -84,7 +85,7 @@ pub(crate) fn gradients(roots: Vec<(NodeRef, Raw)>, targets: &[NodeRef], options
     };
     with_buffers(|Buffers { pending, .. }| {
         let of_targets = &targets.iter().map(|target| target.seq()).collect();
-        roots.iter().for_each(|(root, _)| pending.list(root, Some(of_targets)));
+        roots.iter().try_for_each(|(root, _)| pending.list(root, Some(of_targets)))?;
         let begin = |pending: &mut Pending| roots.into_iter().try_for_each(|(root, grad)| pending.arrive(&root, grad));
         propagate(pending, begin, options, &mut visit)
     })?;
@@ -142,18 +143,29 @@ struct Pending {
     path: Vec<(NodeRef, usize)>,
     /// Gradients that are still to be added to those in `grads`, at most one per node.
     unadded: ArrayVec<(usize, Raw), MAX_PAIRS>,
+    /// The memory of the other lists, counted for each [`NODES_PER_CHARGE`] nodes.
+    counted: Vec<CountedHeap>,
 }
+
+/// For how many nodes the lists are charged at a time. Shorter lists are not counted.
+const NODES_PER_CHARGE: usize = 4096;
+/// What the lists take for a node: its gradient, three handles, and an entry of the map; twice, since lists that grow
+/// have room to spare.
+const NODE_BYTES: usize = 2 * (size_of::<Option<Raw>>() + 3 * size_of::<NodeRef>() + size_of::<(u64, Option<usize>)>());
 
 impl Pending {
     /// Lists the nodes behind `root`, and `root` itself: all, or the `targets` and those that lead to one.
-    fn list(&mut self, root: &NodeRef, targets: Option<&HashSet<u64>>) {
+    ///
+    /// # Errors
+    /// [`Error::WorkingMemory`](crate::Error::WorkingMemory) if the budget refuses the lists.
+    fn list(&mut self, root: &NodeRef, targets: Option<&HashSet<u64>>) -> Result<()> {
         let oldest = targets.and_then(|targets| targets.iter().copied().min()).unwrap_or(0);
-        self.enter(root, oldest);
+        self.enter(root, oldest)?;
         while let Some((node, n_visited)) = self.path.last_mut() {
             if let Some(input) = node.function().edges().get(*n_visited) {
                 *n_visited += 1;
                 if let Some(input) = input.clone() {
-                    self.enter(&input, oldest);
+                    self.enter(&input, oldest)?;
                 }
                 continue;
             }
@@ -165,14 +177,20 @@ impl Pending {
                 self.grads.push(None);
             }
         }
+        Ok(())
     }
 
     /// Begins to visit a node, unless it was visited, or is older than every target: inputs are older than results.
-    fn enter(&mut self, node: &NodeRef, oldest: u64) {
+    fn enter(&mut self, node: &NodeRef, oldest: u64) -> Result<()> {
         if node.seq() >= oldest && !self.positions.contains_key(&node.seq()) {
+            if self.positions.len() >= NODES_PER_CHARGE * (self.counted.len() + 1) {
+                let len_bytes = NODES_PER_CHARGE * NODE_BYTES;
+                self.counted.push(CountedHeap::granted("backward", "its list of the graph's nodes", len_bytes)?);
+            }
             self.positions.insert(node.seq(), None);
             self.path.push((node.clone(), 0));
         }
+        Ok(())
     }
 
     fn position(&self, node: &NodeRef) -> Option<usize> {
@@ -274,7 +292,7 @@ fn with_buffers<R>(walk: impl FnOnce(&mut Buffers) -> R) -> R {
 
 impl Buffers {
     fn clear(&mut self) {
-        let Buffers { pending: Pending { nodes, grads, positions, path, unadded }, leaves } = self;
+        let Buffers { pending: Pending { nodes, grads, positions, path, unadded, counted }, leaves } = self;
         unadded.clear();
         nodes.clear();
         nodes.shrink_to(MAX_CAPACITY);
@@ -286,6 +304,7 @@ impl Buffers {
         path.shrink_to(MAX_CAPACITY);
         leaves.clear();
         leaves.shrink_to(MAX_CAPACITY);
+        counted.clear();
     }
 }
 

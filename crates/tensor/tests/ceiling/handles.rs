@@ -9,6 +9,7 @@ pub(super) const CASES: &[Body] = &[
     ("tiny tensors that are gone", tiny_tensors_that_are_gone),
     ("a graph of tiny tensors", a_graph),
     ("a graph of views", a_graph_of_views),
+    ("the gradient of a long graph", the_gradient_of_a_long_graph),
     ("parameters", parameters),
     ("nested vectors", nested_vectors),
     ("tensors of all lengths", tensors_of_all_lengths),
@@ -66,6 +67,24 @@ fn a_graph_of_views() -> Result<()> {
         match unless_refused(last.unsqueeze(0).and_then(|next| next.squeeze(0)))? {
             Some(next) => last = next,
             None => return Ok(()),
+        }
+    }
+    panic!("{TOO_MANY} nodes were not refused")
+}
+
+/// The lists of the backward pass are about as long as the graph. A pass that they do not fit computes no gradient.
+fn the_gradient_of_a_long_graph() -> Result<()> {
+    let first = Tensor::scalar(1.0)?.set_requires_grad(true);
+    let mut last = first.clone();
+    for _ in 0..TOO_MANY {
+        match unless_refused(last.unsqueeze(0).and_then(|next| next.squeeze(0)))? {
+            Some(next) => last = next,
+            None => {
+                let refused = last.backward().expect_err("the graph has left no memory for the lists");
+                assert!(is_refusal(&refused) && refused.to_string().starts_with("backward: no memory for its list of"));
+                assert!(first.grad().is_none());
+                return Ok(());
+            }
         }
     }
     panic!("{TOO_MANY} nodes were not refused")
