@@ -98,3 +98,16 @@ fn one_number_of_a_tensor_that_holds_another_count() {
         "item: [2, 0] holds 0 elements, not one; reduce or select first, or use to_vec",
     );
 }
+
+/// Before the fix, the program was aborted.
+#[test]
+fn a_vector_of_more_elements_than_fit_is_refused() {
+    let many = Tensor::scalar(1.0).unwrap().expand([1_usize << 45]).unwrap();
+    let refused = many.to_vec::<f32>().unwrap_err();
+    assert!(refused.is_out_of_memory());
+    assert_eq!(
+        refused.to_string(),
+        "to_vec: no memory for [35184372088832] of float32: the system cannot allocate 128 TiB of pageable memory; free \
+         some, or set a budget below the machine's RAM so that the refusal comes earlier"
+    );
+}
