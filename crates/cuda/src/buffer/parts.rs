@@ -89,12 +89,14 @@ impl DeviceView<'_, u8> {
         are_neighbors((self.allocation(), self.len()), (next.allocation(), next.len()))
     }
 
-    /// Whether `next` follows this view as a part or in the same buffer, with a gap of at most 256 bytes.
+    /// Whether one copy can read both this view and `next`: they are neighboring parts with a gap of at most 256 bytes,
+    /// which belongs to no buffer, or they are next to each other in one buffer, where another view may own a gap.
     pub(crate) fn is_closely_followed_by(&self, next: &Self) -> bool {
         const MAX_GAP: u64 = 256;
         let end = self.address().0 + self.len() as u64;
         let is_one_buffer = Arc::ptr_eq(self.allocation(), next.allocation());
-        (is_one_buffer || self.is_followed_by(next)) && (end..=end + MAX_GAP).contains(&next.address().0)
+        let max_gap = if is_one_buffer { 0 } else { MAX_GAP };
+        (is_one_buffer || self.is_followed_by(next)) && (end..=end + max_gap).contains(&next.address().0)
     }
 }
 

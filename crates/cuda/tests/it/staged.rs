@@ -112,6 +112,27 @@ fn many_slices_move_in_one_call() {
     });
 }
 
+/// A second copy fails, so a download that succeeds was made in one.
+#[test]
+fn a_gap_is_read_only_if_it_belongs_to_no_buffer() {
+    let machine = lazy(0);
+    let stream = machine.device(0).unwrap().stream().unwrap();
+    let (whole, parts) = (stream.zeros::<u8>(64).unwrap(), stream.zeros::<u8>(64).unwrap().split([0..8, 16..24]));
+    let (view, parts) = (|range| whole.slice(range).unwrap(), parts.unwrap());
+    let cases = [
+        ("next to each other in one buffer", [view(0..8), view(8..16)], true),
+        ("apart in one buffer", [view(0..8), view(9..17)], false), // another view may have byte 8, and write it
+        ("neighboring parts", [parts[0].view(), parts[1].view()], true),
+    ];
+    for (case, views, is_one_copy) in cases {
+        let mut back = [[1_u8; 8]; 2];
+        machine.fail(Fault::at(1).call(Call::CopyToHost));
+        let downloaded = stream.download_each(views.into_iter().zip(&mut back));
+        machine.heal();
+        assert_eq!(downloaded.is_ok(), is_one_copy, "{case}: {downloaded:?}");
+    }
+}
+
 #[test]
 fn short_slices_of_one_call_share_a_slot_and_reach_their_own_buffers_only() {
     let device = lazy(3).device(0).unwrap();
