@@ -119,8 +119,10 @@ impl KernelModule {
     /// # Safety
     /// The kernel's parameters are those of the signature, in this order: a pointer for [`Read`](super::Read) and
     /// [`Write`](super::Write), a value for all others. Launched with arguments that meet the
-    /// [requirements](Kernel::requires), in any number of threads, it reads only elements of its buffers, writes only
-    /// elements of its [`Write`](super::Write) buffers, and ends.
+    /// [requirements](Kernel::requires), in any number of threads, with any number of bytes of dynamic shared memory, it
+    /// reads only elements of its buffers, writes only elements of its [`Write`](super::Write) buffers, and ends. A kernel
+    /// that needs dynamic shared memory compares its size (`%dynamic_smem_size` in PTX) with what it needs first, or is
+    /// launched with [`KernelFunction::launch`](super::KernelFunction::launch).
     pub unsafe fn kernel<S: Signature>(&self, name: &str) -> Result<Kernel<S>> {
         Kernel::new(self.function(name)?)
     }

@@ -16,6 +16,9 @@ extern "C" __global__ void mix(const unsigned* x, const unsigned* y, unsigned* z
 }
 extern "C" __global__ void shared(unsigned* z) {
     extern __shared__ unsigned kept[];
+    unsigned bytes;
+    asm("mov.u32 %0, %%dynamic_smem_size;" : "=r"(bytes));
+    if (bytes <= 64 * 1024) return;
     kept[16 * 1024] = 5;
     z[0] = kept[16 * 1024];
 }
@@ -107,8 +110,10 @@ fn a_block_gets_as_much_shared_memory_as_it_asks_for() {
     let Some((device, module)) = module() else { return };
     let stream = device.stream().unwrap();
     let mut z = stream.zeros::<u32>(1).unwrap();
-    // SAFETY: the kernel takes this argument, and is launched with the shared memory that it uses.
+    // SAFETY: the kernel takes this argument, and does nothing without the shared memory that it uses.
     let shared = unsafe { module.kernel::<(Write<u32>,)>("shared") }.unwrap();
+    shared.launch(&stream, Launch::covering(1, 1), (z.view_mut(),)).unwrap();
+    assert_eq!(stream.read(&z).unwrap(), [0]);
     shared.launch(&stream, Launch::covering(1, 1).shared_bytes(100 << 10), (z.view_mut(),)).unwrap();
     assert_eq!(stream.read(&z).unwrap(), [5]);
     assert!(shared.blocks_per_multiprocessor(256, 0).unwrap() >= 4);
