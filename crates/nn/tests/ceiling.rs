@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use pagelock_nn::{Parameter, StateDict, load_safetensors, save_safetensors};
+use pagelock_nn::{Parameter, TorchValue, load_safetensors, save_safetensors};
 use pagelock_tensor::Tensor;
 
 const MIB: usize = 1 << 20;
@@ -26,9 +26,27 @@ fn checkpoints_exceed_the_limit_by_at_most_32_mib() {
     checkpoint(&folder.path().join("large"), 100, MIB);
     checkpoint(&folder.path().join("small"), 20, MIB);
     checkpoint(&folder.path().join("many"), 10_000, 4);
+    run_with_limit("checkpoints_exceed_the_limit_by_at_most_32_mib", folder.path());
+}
+
+/// Texts are in memory twice while a file is read, and again in its pickle while one is written.
+#[test]
+fn texts_of_pytorchs_files_exceed_the_limit_by_at_most_32_mib() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return read_and_write_texts(&PathBuf::from(folder));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (name, n_texts) in [("few.pt", 4_000), ("many.pt", 16_000)] {
+        texts(n_texts, 4_000).save(folder.path().join(name)).unwrap();
+    }
+    run_with_limit("texts_of_pytorchs_files_exceed_the_limit_by_at_most_32_mib", folder.path());
+}
+
+/// Runs a test in a child process that has the limit.
+fn run_with_limit(test: &str, folder: &Path) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "checkpoints_exceed_the_limit_by_at_most_32_mib", "--nocapture"])
-        .env(FOLDER, folder.path())
+        .args(["--exact", test, "--nocapture"])
+        .env(FOLDER, folder)
         .env("PAGELOCK_HOST_LIMIT", LIMIT.to_string())
         .output()
         .unwrap();
@@ -65,11 +83,32 @@ fn read_and_write(folder: &Path) {
         kept.push(dict);
         assert!(kept.len() < 100, "nothing is refused");
     }
+    check_growth(before);
+}
+
+fn texts(n_texts: usize, len: usize) -> TorchValue {
+    TorchValue::List((0..n_texts).map(|_| TorchValue::Text("x".repeat(len))).collect())
+}
+
+fn read_and_write_texts(folder: &Path) {
+    let before = resident("VmRSS:");
+    assert!(
+        matches!(TorchValue::load(folder.join("few.pt")).unwrap(), TorchValue::List(texts) if texts.len() == 4_000)
+    );
+    is_refused(TorchValue::load(folder.join("many.pt")));
+    check_growth(before);
+    let long = texts(1, 110 * MIB); // memory of the program, which is not counted
+    let before = resident("VmRSS:").max(resident("VmHWM:"));
+    is_refused(long.save(folder.join("long.pt")));
+    check_growth(before);
+}
+
+fn check_growth(before: usize) {
     let grown = resident("VmHWM:").saturating_sub(before);
     assert!(grown <= LIMIT + ALLOWANCE, "took {} MiB under a limit of {} MiB", grown / MIB, LIMIT / MIB);
 }
 
-fn is_refused(loaded: pagelock_nn::Result<StateDict>) {
+fn is_refused<T: std::fmt::Debug>(loaded: pagelock_nn::Result<T>) {
     let refused = loaded.unwrap_err().to_string();
     assert!(refused.contains(": budget `host` has "), "{refused}");
 }

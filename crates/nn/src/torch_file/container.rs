@@ -128,7 +128,7 @@ impl OpenedFile {
         let (start, len) = member("tensors")?;
         parts.read_tensors(&file, start, len)?;
         let (start, len) = member("pickle")?;
-        let graph = Graph::with(parts.numbered);
+        let graph = Graph::with(parts.numbered, parts.charged);
         let mut source = section(&file, start, len)?;
         let mut pickles = Unpickler::new(&mut source, len, graph);
         let root = pickles.load()?;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use pagelock_tensor::MAX_RANK;
+use pagelock_tensor::{CountedHeap, MAX_RANK};
 
 use super::fault::{Fault, damaged};
 use super::globals::{Elements, Global};
@@ -96,6 +96,8 @@ pub(super) struct Graph {
     text_bytes: u64,
     /// The storages and tensors before the pickle of an archive of the oldest format, by number.
     numbered: HashMap<i64, Numbered>,
+    /// The memory of the graph in the budget, which lasts as long as the graph.
+    pub(super) charged: Vec<CountedHeap>,
 }
 
 pub(super) enum Numbered {
@@ -104,8 +106,9 @@ pub(super) enum Numbered {
 }
 
 impl Graph {
-    pub(super) fn with(numbered: HashMap<i64, Numbered>) -> Self {
-        Self { numbered, ..Self::default() }
+    /// With the memory that `numbered` takes in the budget.
+    pub(super) fn with(numbered: HashMap<i64, Numbered>, charged: Vec<CountedHeap>) -> Self {
+        Self { numbered, charged, ..Self::default() }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -3,13 +3,11 @@
 //!
 //! An instruction makes at most one node, so the length of the pickle bounds the graph. Nodes refer to others by
 //! index, so a value that is shared, or that contains itself, takes no more memory. Memory is reserved from the
-//! budget as the graph grows.
+//! budget as the graph grows, and stays reserved as long as the graph exists.
 
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::Arc;
-
-use pagelock_tensor::CountedHeap;
 
 use super::fault::{Fault, charge, damaged, reserve};
 use super::globals::Global;
@@ -18,6 +16,8 @@ use super::opcode;
 
 /// The bytes of a node in the graph, on the stack and in the memo.
 const NODE_BYTES: usize = 2 * (size_of::<Node>() + 4 * size_of::<Id>()) + size_of::<TensorClaim>();
+/// What the allocator and the counts of handles add to a text.
+const TEXT_OVERHEAD: u64 = 32;
 /// The number of nodes for which memory is reserved at a time.
 const NODES_PER_CHARGE: usize = 4_096;
 
@@ -32,14 +32,15 @@ pub(super) struct Unpickler<'a> {
     stack: Vec<Id>,
     marks: Vec<usize>, // the stack's length at each mark
     memo: HashMap<u32, Id>,
-    charged: Vec<CountedHeap>,
-    copied: u64, // bytes that calls and storages copied from their arguments
+    n_paid: usize,  // nodes that are charged
+    text_left: u64, // bytes that are charged for texts and not used yet
+    copied: u64,    // bytes that calls and storages copied from their arguments
 }
 
 impl<'a> Unpickler<'a> {
     pub(super) fn new(source: &'a mut dyn Read, end: u64, graph: Graph) -> Self {
-        let (stack, marks, memo, charged) = (Vec::new(), Vec::new(), HashMap::new(), Vec::new());
-        Self { source, at: 0, end, graph, stack, marks, memo, charged, copied: 0 }
+        let (stack, marks, memo) = (Vec::new(), Vec::new(), HashMap::new());
+        Self { source, at: 0, end, graph, stack, marks, memo, n_paid: 0, text_left: 0, copied: 0 }
     }
 
     /// The number of bytes read so far.
@@ -56,13 +57,32 @@ impl<'a> Unpickler<'a> {
             if let Some(result) = self.instruction()? {
                 return Ok(result);
             }
-            if self.graph.len() + self.marks.len() >= self.charged.len() * NODES_PER_CHARGE {
+            if self.graph.len() + self.marks.len() >= self.n_paid {
                 if self.graph.len() >= Id::MAX as usize - NODES_PER_CHARGE {
                     return Err(damaged("a pickle has more than 4 billion values"));
                 }
-                self.charged.push(charge(NODES_PER_CHARGE * NODE_BYTES)?);
+                self.charge_nodes()?;
             }
         }
+    }
+
+    fn charge_nodes(&mut self) -> Result<(), Fault> {
+        self.graph.charged.push(charge(NODES_PER_CHARGE * NODE_BYTES)?);
+        self.n_paid += NODES_PER_CHARGE;
+        Ok(())
+    }
+
+    /// Charges a text, or other bytes of a node.
+    fn charge_text(&mut self, len: u64) -> Result<(), Fault> {
+        const BLOCK: u64 = 64 << 10;
+        let len = len + TEXT_OVERHEAD;
+        if len > self.text_left {
+            let block = len.max(BLOCK);
+            self.graph.charged.push(charge(block as usize)?);
+            self.text_left += block;
+        }
+        self.text_left -= len;
+        Ok(())
     }
 
     /// Executes one instruction. Returns the value of the pickle if it was the last one.
@@ -102,13 +122,15 @@ impl<'a> Unpickler<'a> {
         Ok(None)
     }
 
-    /// Limits the bytes that calls and storages copy to a multiple of the bytes read, since they can copy shared
-    /// arguments again and again.
+    /// Charges the bytes that a call or a storage copied, and limits them to a multiple of the bytes read, since shared
+    /// arguments can be copied again and again.
     fn check_growth(&mut self, copied: u64) -> Result<(), Fault> {
         const MAX_COPIED: u64 = 8;
         self.copied += copied;
-        let is_within_limit = self.copied <= MAX_COPIED * self.at + (64 << 10);
-        if is_within_limit { Ok(()) } else { Err(damaged("a pickle copies shared values too often")) }
+        if self.copied > MAX_COPIED * self.at + (64 << 10) {
+            return Err(damaged("a pickle copies shared values too often"));
+        }
+        if copied > 0 { self.charge_text(copied) } else { Ok(()) }
     }
 
     /// A value that follows its instruction in the pickle.
@@ -190,8 +212,8 @@ impl<'a> Unpickler<'a> {
             .get(&number)
             .ok_or_else(|| damaged(format!("a pickle reads memo {number}, which it never wrote")))?;
         self.stack.push(*known);
-        if self.stack.len() > self.graph.len() + self.charged.len() * NODES_PER_CHARGE {
-            self.charged.push(charge(NODES_PER_CHARGE * NODE_BYTES)?); // the stack can grow without new nodes
+        if self.stack.len() > self.graph.len() + self.n_paid {
+            self.charge_nodes()?; // the stack can grow without new nodes
         }
         Ok(())
     }
@@ -265,12 +287,10 @@ impl<'a> Unpickler<'a> {
         if len > self.end.saturating_sub(self.at) {
             return Err(damaged(format!("a string of {len} bytes extends beyond its end")));
         }
-        let _reserved = reserve(len as usize)?;
+        self.charge_text(len)?;
+        let _copied = (len > SMALL).then(|| reserve(len as usize)).transpose()?; // into the node
         let mut bytes = vec![0; len as usize];
         self.read(&mut bytes)?;
-        if len > SMALL {
-            self.charged.push(charge(len as usize)?);
-        }
         Ok(bytes)
     }
 

@@ -23,10 +23,13 @@ const ALIGN: u16 = 64;
 pub(super) fn save(value: &TorchValue, path: &Path) -> Result<()> {
     let mut storages = Storages::default();
     storages.add(value, 0)?;
-    let mut pickle = Pickle { out: vec![opcode::PROTO, 2], globals: HashMap::new(), storages: &storages };
+    let most_bytes = storages.pickle_bytes + 3; // of its version and its end
+    let _charged = charge(most_bytes + storages.longest_copy).map_err(|fault| fault.of(path))?;
+    let mut pickle = Pickle { out: Vec::with_capacity(most_bytes), globals: HashMap::new(), storages: &storages };
+    pickle.out.extend([opcode::PROTO, 2]);
     pickle.value(value);
     pickle.out.push(opcode::STOP);
-    let _charged = charge(pickle.out.len()).map_err(|fault| fault.of(path))?;
+    debug_assert!(pickle.out.len() <= most_bytes, "{} bytes instead of at most {most_bytes}", pickle.out.len());
     write(&pickle.out, &storages, path).map_err(|fault| match fault {
         Fault::Io(source) => tensor::Error::Io { action: "write", path: path.to_owned(), source }.into(),
         fault => fault.of(path),
@@ -79,11 +82,25 @@ impl StoragePart<'_> {
     }
 }
 
-/// The storages of a value, in the order of their first use.
+/// The storages of a value, in the order of their first use, and the memory that the value's pickle takes.
 #[derive(Default)]
 struct Storages<'a> {
     parts: Vec<StoragePart<'a>>,
     by_id: HashMap<usize, usize>,
+    pickle_bytes: usize, // at most
+    longest_copy: usize, // the bytes of the longest text that is made of bytes
+}
+
+/// The most bytes of a value's instructions in a pickle, without those of the values inside it.
+fn most_bytes(value: &TorchValue) -> usize {
+    const SMALL: usize = 64; // a number, or an empty collection
+    match value {
+        TorchValue::Text(text) => SMALL + text.len(),
+        TorchValue::Bytes(bytes) => SMALL + 2 * bytes.len(), // as UTF-8
+        TorchValue::DType(name) => SMALL + name.len(),
+        TorchValue::Tensor(tensor) => 5 * SMALL + 2 * 10 * tensor.dims().len(), // two integers of 10 bytes each
+        _ => SMALL,
+    }
 }
 
 impl<'a> Storages<'a> {
@@ -91,8 +108,10 @@ impl<'a> Storages<'a> {
         if depth > MAX_DEPTH {
             return Err(Error::Argument(format!("values are nested more than {MAX_DEPTH} deep; make them flatter")));
         }
+        self.pickle_bytes += most_bytes(value);
         match value {
             TorchValue::Tensor(tensor) => self.add_tensor(tensor),
+            TorchValue::Bytes(bytes) => self.longest_copy = self.longest_copy.max(2 * bytes.len()),
             TorchValue::List(items) | TorchValue::Tuple(items) => {
                 items.iter().try_for_each(|item| self.add(item, depth + 1))?;
             }
@@ -148,7 +167,9 @@ impl Pickle<'_> {
             TorchValue::Text(text) => self.text(text),
             TorchValue::Bytes(bytes) => {
                 self.global("_codecs", "encode");
-                self.text(&bytes.iter().map(|&byte| char::from(byte)).collect::<String>());
+                let mut text = String::with_capacity(2 * bytes.len());
+                text.extend(bytes.iter().map(|&byte| char::from(byte)));
+                self.text(&text);
                 self.text("latin1");
                 self.out.extend([opcode::TUPLE2, opcode::REDUCE]);
             }
