@@ -11,7 +11,9 @@ use std::thread;
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
 use pagelock_nn::parametrizations::{SpectralNormOptions, spectral_norm};
-use pagelock_nn::{BatchNorm1d, BatchNorm2d, Dropout, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict};
+use pagelock_nn::{
+    BatchNorm1d, BatchNorm2d, Dropout, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict, init,
+};
 use pagelock_tensor::{AnyTensor, DType, Generator, Tensor, manual_seed};
 
 /// Runs a test while no other runs, since all share one budget. The test runs on a thread of its own, which has ended
@@ -316,4 +318,29 @@ fn a_forward_that_fails_moves_no_vectors_of_a_spectral_norm() {
         layer.forward(&Tensor::zeros([2, 3]).unwrap()).unwrap();
         assert_ne!(vectors(), before, "one that works moves them");
     });
+}
+
+#[test]
+fn the_lists_of_initializers_count() {
+    let zeros = |shape: &[usize]| Tensor::zeros(shape).unwrap();
+    let generator = Generator::new(1);
+    let initializers: [(&str, &(dyn Fn() -> pagelock_tensor::Result<()> + Sync)); 4] = [
+        ("trunc_normal_", &|| init::trunc_normal_(&zeros(&[1024, 1024]), (0.0, 1.0), (-2.0, 2.0), &generator)),
+        ("eye_", &|| init::eye_(&zeros(&[1024, 1024]))),
+        ("dirac_", &|| init::dirac_(&zeros(&[1024, 1024, 1]), 1)),
+        ("sparse_", &|| init::sparse_(&zeros(&[1024, 1024]), 0.5, 1.0, &generator)),
+    ];
+    for (name, initialize) in initializers {
+        // The tensors of 4, 8 and 4 bytes per element fit, but not the list of 8 bytes per element.
+        alone(|| {
+            host_budget().trim_pools(); // of lists, too
+            let _limited = Limited::to(20 << 20);
+            let refused = initialize().expect_err(name);
+            assert!(refused.is_out_of_memory(), "{name}: {refused}");
+        });
+        alone(|| {
+            let _limited = Limited::to(48 << 20);
+            initialize().expect(name);
+        });
+    }
 }

@@ -1,5 +1,6 @@
 //! Initializers whose numbers are computed on the host: truncated normal, orthogonal, identities, sparse.
 
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
 
 use crate::functional::shared::{wrong_argument, wrong_shape};
@@ -21,6 +22,7 @@ pub fn trunc_normal_(
     if low.is_nan() || high.is_nan() || low >= high {
         return Err(wrong_argument("trunc_normal_", "low", low, &format!("below high, which is {high}")));
     }
+    let _listed = reserve("trunc_normal_", 2 * tensor.len())?; // the numbers, and references to those drawn again
     let range = [low, high].map(|bound| (bound - mean) / deviation);
     let numbers = match probability_above(range[0]) - probability_above(range[1]) > 0.25 {
         true => drawn_inside(tensor.len(), range, generator)?,
@@ -69,6 +71,7 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64, generator: &Generator) -> Result<
     let (count, len) = (rows.min(columns), rows.max(columns));
     no_grad(|| {
         let vectors = Tensor::of(DType::F64).randn_with([count, len], generator)?;
+        let _listed = reserve("orthogonal_", BLOCK.min(count) * len)?;
         orthogonalize(&vectors)?;
         let matrix = if rows <= columns { vectors } else { vectors.t()? };
         let numbers = matrix.mul_scalar(gain)?.reshape(tensor.shape())?.to_dtype(tensor.dtype())?;
@@ -76,10 +79,12 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64, generator: &Generator) -> Result<
     })
 }
 
+/// The number of rows that are made perpendicular to the rows before at a time.
+const BLOCK: usize = 16;
+
 /// Makes each row perpendicular to those before it, and its norm 1. A block of rows is made perpendicular to the blocks
 /// before it by products of matrices, all twice, because one pass leaves rounding errors.
 fn orthogonalize(vectors: &Tensor) -> Result<()> {
-    const BLOCK: usize = 16;
     let [count, len] = vectors.sizes()?;
     for start in (0..count).step_by(BLOCK) {
         let (before, block) = (vectors.narrow(0, 0, start)?, vectors.narrow(0, start, BLOCK.min(count - start))?);
@@ -112,11 +117,12 @@ fn orthogonalize_rows(rows: &mut [f64], len: usize) {
 /// Fills a matrix with 1 on its diagonal and 0 elsewhere.
 ///
 /// # Errors
-/// [`Error::Argument`] if there are not two dimensions.
+/// [`Error::Argument`] if there are not two dimensions; the numbers do not fit the memory budget.
 pub fn eye_(tensor: &Tensor) -> Result<()> {
     let &[rows, columns] = tensor.dims() else {
         return Err(wrong_shape("eye_", "the tensor", tensor.shape(), "it must be a matrix; reshape it"));
     };
+    let _listed = reserve("eye_", tensor.len())?;
     let is_diagonal = |index: usize| index / columns == index % columns;
     set_elements(tensor, (0..rows * columns).map(|index| f64::from(u8::from(is_diagonal(index)))).collect())
 }
@@ -125,7 +131,8 @@ pub fn eye_(tensor: &Tensor) -> Result<()> {
 /// to output channel i has a 1 in its middle; all other elements are 0.
 ///
 /// # Errors
-/// [`Error::Argument`] if there are not three to five dimensions, or `groups` does not divide the output channels.
+/// [`Error::Argument`] if there are not three to five dimensions, or `groups` does not divide the output channels; the
+/// numbers do not fit the memory budget.
 pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
     let (outputs, inputs, kernel) = match *tensor.dims() {
         [outputs, inputs, ref kernel @ ..] if (1..=3).contains(&kernel.len()) => (outputs, inputs, kernel),
@@ -140,6 +147,7 @@ pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
     }
     let (area, per_group) = (kernel.iter().product::<usize>(), outputs / groups);
     let middle = kernel.iter().fold(0, |index, &size| index * size + size / 2);
+    let _listed = reserve("dirac_", tensor.len())?;
     let mut numbers = vec![0.0; tensor.len()];
     for output in 0..if area == 0 { 0 } else { outputs } {
         let input = output % per_group;
@@ -154,7 +162,8 @@ pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
 /// zero (Martens, 2010).
 ///
 /// # Errors
-/// [`Error::Argument`] if there are not two dimensions, or `sparsity` is not in `0..=1`.
+/// [`Error::Argument`] if there are not two dimensions, or `sparsity` is not in `0..=1`; the numbers do not fit the
+/// memory budget.
 pub fn sparse_(tensor: &Tensor, sparsity: f64, deviation: f64, generator: &Generator) -> Result<()> {
     let &[rows, columns] = tensor.dims() else {
         return Err(wrong_shape("sparse_", "the tensor", tensor.shape(), "it must be a matrix; reshape it"));
@@ -162,6 +171,7 @@ pub fn sparse_(tensor: &Tensor, sparsity: f64, deviation: f64, generator: &Gener
     if !(0.0..=1.0).contains(&sparsity) {
         return Err(wrong_argument("sparse_", "sparsity", sparsity, "0 to 1"));
     }
+    let _listed = reserve("sparse_", tensor.len() + rows)?; // the numbers, and the order of a column
     let n_zeros = (sparsity * rows as f64).ceil() as usize;
     let drawn = Tensor::of(DType::F64).randn_with([rows, columns], generator)?.to_vec::<f64>()?;
     let mut numbers: Vec<f64> = drawn.into_iter().map(|number| number * deviation).collect();
@@ -176,6 +186,12 @@ pub fn sparse_(tensor: &Tensor, sparsity: f64, deviation: f64, generator: &Gener
 
 fn too_few(op: &str, tensor: &Tensor) -> Error {
     wrong_shape(op, "the tensor", tensor.shape(), "it must have at least two dimensions; reshape it")
+}
+
+/// Reserves the memory of a list of numbers of 8 bytes, which is no tensor.
+fn reserve(op: &'static str, len: usize) -> Result<HeapReservation> {
+    let refused = |source| Error::WorkingMemory { op, purpose: "its numbers", source };
+    HeapReservation::new((len * size_of::<f64>()) as u64).map_err(refused)
 }
 
 /// Copies numbers from the host into a tensor on any device, rounded to its precision.
