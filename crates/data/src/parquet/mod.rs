@@ -317,6 +317,7 @@ impl<T> Group<'_, T> {
     fn read_some<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, most: usize) -> Result<usize> {
         self.levels.clear();
         self.values.clear();
+        lock(&self.reservations).release();
         let read = unpanicked(|| {
             let read = reader.read_records(most, Some(&mut self.levels), None, &mut self.values);
             read.map(|(n_records, ..)| n_records).map_err(|error| error.to_string())

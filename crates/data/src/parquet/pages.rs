@@ -5,9 +5,10 @@
 //! numbers: the kind of the page, its unpacked and packed length, perhaps a checksum. A struct for the kind follows,
 //! which starts with numbers too.
 //!
-//! The memory of a page is reserved in the host's budget before the page is read. It stays reserved until the page
-//! after the next is read, because values of the page before may still be in use. The reservation of a dictionary
-//! lasts until its column is read.
+//! The memory of a page is reserved in the host's budget before the page is read. Texts are parts of their pages, so
+//! the unpacked bytes stay reserved until the values that were read from the page are released
+//! ([`PageReservations::release`]). Packed bytes stay reserved until the page after the next is read, and a dictionary
+//! until its column is read.
 //!
 //! Reads state their offset, so several threads may read one table.
 
@@ -40,9 +41,11 @@ pub(super) struct Pages {
 /// What the pages of one column reserve in the host's budget.
 #[derive(Default)]
 pub(super) struct PageReservations {
-    dictionary: Option<HeapReservation>,
-    /// Of the last page, and of the one before.
-    pages: [Option<HeapReservation>; 2],
+    dictionary: Option<[HeapReservation; 2]>,
+    /// The packed bytes of the last page, and of the one before.
+    packed: [Option<HeapReservation>; 2],
+    /// The unpacked bytes of the pages that are in use, the oldest first.
+    unpacked: Vec<HeapReservation>,
     /// The offset of the last page, whose header may be read twice.
     last: Option<u64>,
     /// Why the budget refused.
@@ -55,17 +58,30 @@ impl PageReservations {
         if self.last == Some(start) {
             return Ok(());
         }
-        let reservation = HeapReservation::new(page.len_bytes()).map_err(|refusal| {
-            let text = refusal.to_string();
-            self.refusal = Some(refusal);
-            text
-        })?;
+        let mut reserve = |len_bytes| {
+            HeapReservation::new(len_bytes).map_err(|refusal| {
+                let text = refusal.to_string();
+                self.refusal = Some(refusal);
+                text
+            })
+        };
+        let (unpacked, packed) = (reserve(page.unpacked_bytes())?, reserve(page.packed as u64)?);
         match page.kind {
-            DICTIONARY => self.dictionary = Some(reservation),
-            _ => self.pages = [Some(reservation), self.pages[0].take()],
+            DICTIONARY => self.dictionary = Some([unpacked, packed]),
+            _ => {
+                self.packed = [Some(packed), self.packed[0].take()];
+                self.unpacked.push(unpacked);
+            }
         }
         self.last = Some(start);
         Ok(())
+    }
+
+    /// Ends the reservations of all pages but the last, which may have been announced only, and the one before it. To be
+    /// called when no values are left that were read before.
+    pub(super) fn release(&mut self) {
+        let n_done = self.unpacked.len().saturating_sub(2);
+        self.unpacked.drain(..n_done);
     }
 }
 
@@ -114,12 +130,12 @@ struct Page {
 }
 
 impl Page {
-    /// The memory that a page takes: its packed bytes, its unpacked bytes, and a handle for each value of a
+    /// The memory that a page takes besides its packed bytes: its unpacked bytes, and a handle for each value of a
     /// dictionary, since the values may be texts.
-    fn len_bytes(&self) -> u64 {
+    fn unpacked_bytes(&self) -> u64 {
         const HANDLE_BYTES: u64 = 48;
         let of_values = if self.kind == DICTIONARY { self.n_values as u64 * HANDLE_BYTES } else { 0 };
-        self.unpacked as u64 + self.packed as u64 + of_values
+        self.unpacked as u64 + of_values
     }
 }
 

@@ -29,6 +29,8 @@ pub(super) const CASES: &[(&str, fn())] = &[
     #[cfg(feature = "parquet")]
     ("a dictionary that does not fit", tables::a_large_dictionary),
     #[cfg(feature = "parquet")]
+    ("many pages of texts", tables::many_pages),
+    #[cfg(feature = "parquet")]
     ("many columns", tables::many_columns),
 ];
 
@@ -125,6 +127,12 @@ mod tables {
 
     pub(super) fn a_large_dictionary() {
         assert_refused(&ParquetTable::open(file("dictionary.parquet")).unwrap().bytes("t").unwrap_err());
+    }
+
+    /// All pages of a batch of rows are in memory at once, beside the texts that were read from them.
+    pub(super) fn many_pages() {
+        assert_refused(&ParquetTable::open(file("pages.parquet")).unwrap().bytes("t").unwrap_err());
+        assert_eq!(ParquetTable::open(file("few_pages.parquet")).unwrap().bytes("t").unwrap().len(), 16);
     }
 
     pub(super) fn many_columns() {
