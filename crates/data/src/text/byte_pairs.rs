@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{Int, Tensor};
 
 use super::lines::{self, GrowingReservation};
@@ -129,12 +130,14 @@ impl BytePairs {
             let len = self.len();
             Error::Argument(format!("there is no piece {id}: there are {len}, counted from 0; check the model"))
         };
-        let ids = ids.iter().map(|id| known(id).ok_or_else(|| missing(id))).collect::<Result<Vec<u32>>>()?;
-        let mut reservation = GrowingReservation::default();
-        reservation.reserve(ids.iter().fold(0, |sum: u64, &id| sum.saturating_add(self.lens[id as usize] as u64)))?;
-        let mut bytes = Vec::new();
-        let mut rest = Vec::new();
+        let mut n_bytes = 0;
         for id in ids {
+            n_bytes += self.lens[known(id).ok_or_else(|| missing(id))? as usize];
+        }
+        let _decoded = HeapReservation::new(n_bytes as u64)?;
+        let mut bytes = Vec::with_capacity(n_bytes);
+        let mut rest = Vec::new();
+        for id in ids.iter().filter_map(known) {
             rest.push(id);
             while let Some(piece) = rest.pop() {
                 match piece.checked_sub(256) {
@@ -143,7 +146,11 @@ impl BytePairs {
                 }
             }
         }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        String::from_utf8(bytes).or_else(|broken| {
+            // A byte may become the three of U+FFFD, in a text that doubles its length when it grows.
+            let _replaced = HeapReservation::new(4 * n_bytes as u64)?;
+            Ok(String::from_utf8_lossy(broken.as_bytes()).into_owned())
+        })
     }
 
     /// Writes the pairs to a file, which is replaced as a whole: a line for each pair, with the numbers of its
@@ -171,7 +178,12 @@ impl BytePairs {
         let wrong = |line: &str| {
             Error::content(path, format!("it has a line `{line}` that is not a pair of numbers; write it again"))
         };
-        let pairs = text.lines().map(|line| pair(line).ok_or_else(|| wrong(line))).collect::<Result<Vec<_>>>()?;
+        let n_pairs = text.lines().count();
+        let _listed = HeapReservation::new((n_pairs * size_of::<Pair>()) as u64)?;
+        let mut pairs = Vec::with_capacity(n_pairs);
+        for line in text.lines() {
+            pairs.push(pair(line).ok_or_else(|| wrong(line))?);
+        }
         Self::of_pairs(pairs).map_err(|error| match error {
             Error::Argument(problem) => Error::content(path, problem),
             other => other,

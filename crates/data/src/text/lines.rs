@@ -19,15 +19,16 @@ pub(super) fn load(path: &Path, head: &str) -> Result<(String, HeapReservation)>
     let mut bytes = Vec::with_capacity(len_bytes as usize);
     file.take(len_bytes).read_to_end(&mut bytes).map_err(|source| Error::io("read", path, source))?;
     let not_text = |_| Error::content(path, "it is not UTF-8; give a file that save() wrote");
-    let text = String::from_utf8(bytes).map_err(not_text)?;
-    match text.strip_prefix(head).and_then(|rest| rest.strip_prefix('\n')) {
-        Some(rest) if text.ends_with('\n') => Ok((rest.to_owned(), counted)),
-        Some(_) => Err(Error::content(path, "its last line has no end: it is cut off; write it again")),
-        None => {
-            let problem = format!("it does not begin with the line `{head}`; give a file that save() wrote");
-            Err(Error::content(path, problem))
-        }
+    let mut text = String::from_utf8(bytes).map_err(not_text)?;
+    if !text.strip_prefix(head).is_some_and(|rest| rest.starts_with('\n')) {
+        let problem = format!("it does not begin with the line `{head}`; give a file that save() wrote");
+        return Err(Error::content(path, problem));
     }
+    if !text.ends_with('\n') {
+        return Err(Error::content(path, "its last line has no end: it is cut off; write it again"));
+    }
+    text.drain(..=head.len());
+    Ok((text, counted))
 }
 
 /// A reservation that grows step by step, in blocks.

@@ -95,9 +95,11 @@ impl Vocab {
     }
 
     fn of_tokens(tokens: Vec<String>) -> Result<Self> {
-        let (mut ids, mut reservation) = (HashMap::with_capacity(tokens.len()), GrowingReservation::default());
+        let mut reservation = GrowingReservation::default();
+        reservation.reserve(tokens.len() as u64 * TOKEN_OVERHEAD)?;
+        let mut ids = HashMap::with_capacity(tokens.len());
         for (token, id) in tokens.iter().zip(0..) {
-            reservation.reserve(2 * token.len() as u64 + TOKEN_OVERHEAD)?;
+            reservation.reserve(2 * token.len() as u64)?;
             if let Some(before) = ids.insert(token.clone(), id) {
                 let text = format!("token `{token}` is in a vocabulary twice, at {before} and {id}; name each once");
                 return Err(Error::Argument(text));
@@ -222,8 +224,9 @@ impl Vocab {
         };
         let unknown: Option<i64> = unknown.strip_prefix("unknown ").and_then(|id| id.parse().ok());
         let unknown = unknown.ok_or_else(|| wrong("it does not name its unknown token; write it again".into()))?;
-        let mut tokens = Vec::new();
+        let (mut tokens, mut listed) = (Vec::new(), GrowingReservation::default()); // for `tokens`, until they are counted
         for line in rest.split_terminator('\n') {
+            listed.reserve(line.len() as u64 + TOKEN_OVERHEAD)?;
             let not_a_token = || wrong(format!("it has a line `{line}` that is not a token; write it again"));
             tokens.push(unescaped(line).ok_or_else(not_a_token)?);
         }

@@ -15,6 +15,11 @@ pub(super) fn write(folder: &Path) {
     fs::write(path("names.csv"), "x,".repeat(2_000_000) + "x\n").unwrap();
     fs::write(path("large.csv"), "x\n".to_owned() + &"1\n".repeat(40 * MIB)).unwrap();
     fs::write(path("members.npz"), directory(300_000)).unwrap();
+    let tokens: String = (0..1_000_000).map(|i| format!("{i}\n")).collect();
+    fs::write(path("vocabulary.txt"), format!("pagelock vocabulary 1\nunknown -1\n{tokens}")).unwrap();
+    let doubled: String = (255..262).map(|piece| format!("{piece} {piece}\n")).collect();
+    fs::write(path("no_text.txt"), format!("pagelock byte pairs 1\n{doubled}")).unwrap();
+    fs::write(path("pairs.txt"), "pagelock byte pairs 1\n".to_owned() + &"0 0\n".repeat(10_000_000)).unwrap();
     let options = zip::write::SimpleFileOptions::default().compression_method(zip::CompressionMethod::Deflated);
     let mut archive = zip::ZipWriter::new(File::create(path("large.npz")).unwrap());
     archive.start_file("x.npy", options).unwrap();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use pagelock_data::idx::IdxFile;
+use pagelock_data::text::{BytePairs, Vocab};
 use pagelock_data::{CifarFiles, CsvTable, StoredRows};
 use pagelock_tensor::Float;
 
@@ -32,6 +33,9 @@ pub(super) const CASES: &[(&str, fn())] = &[
     ("many pages of texts", tables::many_pages),
     #[cfg(feature = "parquet")]
     ("many columns", tables::many_columns),
+    ("a vocabulary that does not fit", a_large_vocabulary),
+    ("byte pairs that do not fit", many_byte_pairs),
+    ("pieces that are no text", pieces_that_are_no_text),
 ];
 
 pub(super) fn file(name: &str) -> PathBuf {
@@ -65,6 +69,21 @@ fn a_large_idx_file() {
 fn an_archive_with_a_long_note() {
     let refused = CifarFiles::cifar10().folder(file("cifar")).offline(true).open().unwrap_err();
     assert!(refused.to_string().contains("cifar-10-binary.tar.gz"), "{refused}");
+}
+
+fn a_large_vocabulary() {
+    assert_refused(&Vocab::load(file("vocabulary.txt")).unwrap_err());
+}
+
+fn many_byte_pairs() {
+    assert_refused(&BytePairs::load(file("pairs.txt")).unwrap_err());
+}
+
+/// Each byte that is not UTF-8 takes three bytes in the text.
+fn pieces_that_are_no_text() {
+    let pieces = BytePairs::load(file("no_text.txt")).unwrap(); // the last has 128 bytes
+    assert_eq!(pieces.decode(&[262; 1_000]).unwrap().len(), 3 * 128_000);
+    assert_refused(&pieces.decode(&[262; 200_000]).unwrap_err());
 }
 
 #[cfg(feature = "images")]
