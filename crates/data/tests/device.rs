@@ -12,7 +12,9 @@ use pagelock_cuda::Timeline;
 use pagelock_cuda::software::Config;
 use pagelock_data::{
     DataLoader, Dataset, Error, IterableDataset, PinMemory, Result, Samples, StoredRows, StreamLoader, TensorDataset,
+    WhenFull,
 };
+use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::{Device, Float, Int, Tensor};
 use tempfile::TempDir;
 
@@ -126,6 +128,23 @@ fn the_state_counts_batches_that_the_program_has_and_not_those_ahead() {
                 given.extend(second.iter().map(|batch| values(&batch.unwrap())));
             }
             assert_eq!(given, whole);
+        }
+    }
+}
+
+/// Two batches ahead and the one that the program has: the memory of the batch before it is free again.
+#[test]
+fn a_pin_budget_of_one_batch_more_than_are_ahead_is_enough() {
+    const LEN: usize = (1 << 18) - 1024; // with the header of a block, a MiB
+    let numbers = TensorDataset::new(Tensor::zeros([12, LEN]).unwrap()).unwrap();
+    for device in devices().into_iter().filter(|device| !device.is_cpu()) {
+        for ahead in [1, 2] {
+            let budget = Budget::new("train", ByteSize::mib(1 + ahead as u64));
+            let loader = DataLoader::new(numbers.clone()).pin_memory(true).pin_budget(budget);
+            let loader = loader.when_full(WhenFull::Error).to(&device).unwrap().ahead(ahead);
+            for batch in &loader {
+                assert_eq!(batch.unwrap().dims(), [1, LEN], "{ahead} ahead on {device}");
+            }
         }
     }
 }

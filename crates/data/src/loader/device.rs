@@ -154,12 +154,16 @@ impl Uploads {
         self.uploaded.push_back((batch, next));
     }
 
-    /// The next batch. Drops the sources of the batch before it, which waits for the copy of that batch.
+    /// Drops all sources but those of the last `n_kept` batches, which waits for the copies of the others.
+    pub(super) fn release(&mut self, n_kept: usize) {
+        let n_done = self.earlier.len().saturating_sub(n_kept);
+        self.earlier.drain(..n_done);
+    }
+
+    /// The next batch, whose copy is not waited for.
     pub(super) fn pop(&mut self) -> Option<(Result<AnyBatch>, Position)> {
         let first = self.uploaded.pop_front()?;
-        while self.earlier.len() > self.uploaded.len() + 1 {
-            self.earlier.pop_front();
-        }
+        self.release(self.uploaded.len() + 1);
         Some(first)
     }
 }
