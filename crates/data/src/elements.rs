@@ -1,6 +1,9 @@
 //! From a precision, which is a value at run time, to the Rust type of its elements; and the elements of tensors.
 
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{DType, Element, Error as TensorError, IntoShape, Tensor};
+
+use crate::Result;
 
 /// `$body` with `$element` as the Rust type of the elements that `$dtype` names.
 macro_rules! with_element {
@@ -38,6 +41,12 @@ pub(crate) fn kind_of(dtype: DType) -> &'static str {
         dtype if dtype.is_int() => "Int",
         _ => "Bool",
     }
+}
+
+/// The elements of a tensor, and the reservation of their memory in the budget.
+pub(crate) fn listed<E: Element>(tensor: &Tensor<E::Kind>) -> Result<(Vec<E>, HeapReservation)> {
+    let counted = HeapReservation::new((tensor.len() * size_of::<E>()) as u64)?;
+    Ok((tensor.to_vec()?, counted))
 }
 
 /// Calls `f` for the pairs of elements at the same index, up to the end of the shorter slice. It loops over indices,

@@ -18,6 +18,7 @@ use crate::elements::try_build;
 use crate::error::Problem;
 use crate::file_bytes::MAX_DEFLATE_RATIO;
 use crate::identity::{Hash, hash_of_blocks, hash_or_error, probes};
+use crate::text::lines::GrowingReservation;
 use crate::{Error, Result, jpeg};
 
 /// The first bytes of every PNG picture.
@@ -56,6 +57,7 @@ pub struct ImageFolder {
     folder: Arc<Path>,
     classes: Arc<[String]>,
     files: Arc<[Picture]>,
+    _counted: Arc<GrowingReservation>, // budget for the files
 }
 
 /// A picture file, as it was listed.
@@ -66,13 +68,16 @@ struct Picture {
     len_bytes: u64,
 }
 
+/// The memory of a picture's entry: in two lists that grow, with the allocator's overhead of its path.
+const PICTURE_BYTES: u64 = 4 * size_of::<Picture>() as u64 + 32;
+
 impl ImageFolder {
     /// Lists the pictures (`.png`, `.jpg`, `.jpeg`) of `folder`, sorted by class, then by the path of the folder, then by
     /// the name of the file. Symbolic links are followed.
     ///
     /// # Errors
     /// [`Error::Io`] if a folder cannot be read, or links form a circle; [`Error::Content`] if there is no subfolder, or
-    /// one has no picture.
+    /// one has no picture; [`Error::Memory`] if the budget refuses the list.
     ///
     /// # Examples
     /// ```
@@ -87,9 +92,9 @@ impl ImageFolder {
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
         let classes = class_names(folder)?;
-        let mut files = Vec::new();
+        let (mut files, mut counted) = (Vec::new(), GrowingReservation::default());
         for (class, name) in (0..).zip(&classes) {
-            let of_class = pictures(folder, name, class)?;
+            let of_class = pictures(folder, name, class, &mut counted)?;
             if of_class.is_empty() {
                 let problem = "it has no picture; add .png, .jpg or .jpeg files, or delete it if it is no class";
                 return Err(Error::content(&folder.join(name), problem));
@@ -102,7 +107,7 @@ impl ImageFolder {
             return Err(Error::content(folder, problem));
         }
         let classes = classes.iter().map(|name| name.to_string_lossy().into_owned()).collect();
-        Ok(Self { folder: folder.into(), classes, files: files.into() })
+        Ok(Self { folder: folder.into(), classes, files: files.into(), _counted: Arc::new(counted) })
     }
 
     /// The names of the classes, by number.
@@ -160,9 +165,12 @@ fn class_names(folder: &Path) -> Result<Vec<OsString>> {
     Ok(names)
 }
 
+/// The memory of a key by which pictures are sorted, without the bytes of its path.
+const KEY_BYTES: u64 = 3 * size_of::<[Option<OsString>; 2]>() as u64 + 64;
+
 /// The pictures of a class, in torchvision's order: folders by their paths, the files of a folder by their names.
-fn pictures(folder: &Path, name: &OsStr, class: i64) -> Result<Vec<Picture>> {
-    let mut pictures = Vec::new();
+fn pictures(folder: &Path, name: &OsStr, class: i64, counted: &mut GrowingReservation) -> Result<Vec<Picture>> {
+    let (mut pictures, mut of_keys) = (Vec::new(), GrowingReservation::default());
     for entry in WalkDir::new(folder.join(name)).follow_links(true) {
         let entry = match entry {
             Ok(entry) => entry,
@@ -178,6 +186,8 @@ fn pictures(folder: &Path, name: &OsStr, class: i64) -> Result<Vec<Picture>> {
         let metadata =
             entry.metadata().map_err(|error| Error::io("read the metadata of", entry.path(), error.into()))?;
         let path = entry.path().strip_prefix(folder).unwrap_or(entry.path()).to_owned();
+        counted.reserve(path.as_os_str().len() as u64 + PICTURE_BYTES)?;
+        of_keys.reserve(path.as_os_str().len() as u64 + KEY_BYTES)?;
         pictures.push(Picture { path, class, len_bytes: metadata.len() });
     }
     pictures.sort_by_cached_key(|Picture { path, .. }| {

@@ -8,6 +8,7 @@ use pagelock_tensor::Generator;
 
 use crate::dataset::Dataset;
 use crate::subset::{Subset, random_split};
+use crate::text::lines::GrowingReservation;
 use crate::{Error, Result};
 
 /// As [`random_split`], with the sizes of the parts as fractions of the whole, which add up to 1.
@@ -77,8 +78,9 @@ pub fn stratified_split<D: Dataset, const N: usize>(
 ) -> Result<[Subset<D>; N]> {
     let dataset = dataset.into();
     let parts = stratified(dataset.len(), labels, &fractions, generator)?;
+    let counted = Arc::new(GrowingReservation::of((dataset.len() * size_of::<usize>()) as u64)?);
     let mut parts = parts.into_iter();
-    Ok(fractions.map(|_| Subset::of_known(&dataset, &parts.next().unwrap_or_default())))
+    Ok(fractions.map(|_| Subset::of_known(&dataset, &parts.next().unwrap_or_default(), &counted)))
 }
 
 /// The indices of each part.

@@ -9,6 +9,7 @@ use crate::collate::Stack;
 use crate::dataset::{Dataset, check_index};
 use crate::error::listed;
 use crate::identity::Hash;
+use crate::text::lines::GrowingReservation;
 use crate::{Error, Result};
 
 /// Some of another dataset's samples, in a given order.
@@ -28,13 +29,14 @@ use crate::{Error, Result};
 pub struct Subset<D> {
     dataset: Arc<D>,
     indices: Arc<[usize]>,
+    _counted: Arc<GrowingReservation>, // budget for the indices
 }
 
 impl<D: Dataset> Subset<D> {
     /// The samples of `dataset` at `indices`. Several subsets share one dataset through an [`Arc`].
     ///
     /// # Errors
-    /// [`Error::Argument`] if the dataset does not have one of the indices.
+    /// [`Error::Argument`] if the dataset does not have one of the indices; [`Error::Memory`] if the budget refuses.
     ///
     /// # Examples
     /// ```
@@ -50,22 +52,30 @@ impl<D: Dataset> Subset<D> {
     /// ```
     pub fn new(dataset: impl Into<Arc<D>>, indices: impl IntoIterator<Item = usize>) -> Result<Self> {
         let dataset = dataset.into();
-        let indices: Arc<[usize]> = indices.into_iter().collect();
-        for &index in indices.iter() {
-            check_index(index, dataset.len())?;
-        }
-        Ok(Self { dataset, indices })
+        let (indices, counted) = checked(&mut indices.into_iter(), dataset.len())?;
+        Ok(Self { dataset, indices, _counted: Arc::new(counted) })
     }
 
-    /// A subset of indices that are known to be valid.
-    pub(crate) fn of_known(dataset: &Arc<D>, indices: &[usize]) -> Self {
-        Self { dataset: Arc::clone(dataset), indices: indices.into() }
+    /// A subset of indices that are known to be valid. `counted` is the memory of all subsets that are made together.
+    pub(crate) fn of_known(dataset: &Arc<D>, indices: &[usize], counted: &Arc<GrowingReservation>) -> Self {
+        Self { dataset: Arc::clone(dataset), indices: indices.into(), _counted: Arc::clone(counted) }
     }
 
     /// Which samples of the whole dataset these are.
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }
+}
+
+/// Indices below `n_samples`, and the reservation of their memory in the budget.
+fn checked(given: &mut dyn Iterator<Item = usize>, n_samples: usize) -> Result<(Arc<[usize]>, GrowingReservation)> {
+    let (mut indices, mut counted) = (Vec::new(), GrowingReservation::default());
+    for index in given {
+        check_index(index, n_samples)?;
+        counted.reserve(2 * size_of::<usize>() as u64)?; // a list that grows may be twice as long
+        indices.push(index);
+    }
+    Ok((indices.into(), counted))
 }
 
 impl<D: Dataset> Dataset for Subset<D> {
@@ -132,13 +142,15 @@ pub fn random_split<D: Dataset, const N: usize>(
             listed(&lens)
         )));
     }
-    let _counted = HeapReservation::new((n_samples as u64).saturating_mul(size_of::<usize>() as u64))?;
+    let len_bytes = (n_samples as u64).saturating_mul(size_of::<usize>() as u64);
+    let _working = HeapReservation::new(len_bytes)?;
+    let counted = Arc::new(GrowingReservation::of(len_bytes)?);
     let mut order: Vec<usize> = (0..n_samples).collect();
     generator.shuffle(&mut order);
     let mut rest = &order[..];
     Ok(lens.map(|len| {
         let (part, after) = rest.split_at(len);
         rest = after;
-        Subset::of_known(&dataset, part)
+        Subset::of_known(&dataset, part, &counted)
     }))
 }

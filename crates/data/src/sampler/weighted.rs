@@ -1,10 +1,14 @@
 //! [`WeightedSampler`]: samples drawn with given weights.
 
+use std::sync::Arc;
+
+use pagelock_memory::HeapReservation;
 use pagelock_memory::text::number;
 use pagelock_tensor::Generator;
 
 use super::{Place, Sampler};
 use crate::identity::Hash;
+use crate::text::lines::GrowingReservation;
 use crate::{Error, Result};
 
 /// Draws samples with replacement, each as often as its weight says: for example to balance classes of unequal size.
@@ -28,9 +32,10 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Debug)]
 pub struct WeightedSampler {
-    columns: Vec<Column>,
+    columns: Arc<[Column]>,
     n_draws: usize,
     seed: u64,
+    _counted: Arc<HeapReservation>, // budget for the columns
 }
 
 /// A column of the alias table: a draw below `threshold` gives the column's sample, any other draw gives `alias`.
@@ -44,7 +49,8 @@ impl WeightedSampler {
     /// `n_draws` samples in each epoch, sample `i` with a probability proportional to `weights[i]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a weight that is negative or not finite, and for weights that add up to 0 or overflow.
+    /// [`Error::Argument`] for a weight that is negative or not finite, and for weights that add up to 0 or overflow;
+    /// [`Error::Memory`] if the budget refuses.
     ///
     /// # Examples
     /// ```
@@ -60,7 +66,15 @@ impl WeightedSampler {
     /// );
     /// ```
     pub fn new(weights: impl IntoIterator<Item = f64>, n_draws: usize, seed: u64) -> Result<Self> {
-        let mut weights: Vec<f64> = weights.into_iter().collect();
+        Self::of(&mut weights.into_iter(), n_draws, seed)
+    }
+
+    fn of(given: &mut dyn Iterator<Item = f64>, n_draws: usize, seed: u64) -> Result<Self> {
+        let (mut weights, mut listed) = (Vec::new(), GrowingReservation::default());
+        for weight in given {
+            listed.reserve(2 * size_of::<f64>() as u64)?; // a list that grows may be twice as long
+            weights.push(weight);
+        }
         let is_bad = |weight: &f64| !(weight.is_finite() && *weight >= 0.0);
         if let Some(index) = weights.iter().position(is_bad) {
             let weight = number(weights[index]);
@@ -79,7 +93,10 @@ impl WeightedSampler {
             weights.iter_mut().for_each(|weight| *weight *= 2_f64.powi(600));
             sum = weights.iter().sum();
         }
-        Ok(Self { columns: columns(&weights, sum), n_draws, seed })
+        let counted = HeapReservation::new((weights.len() * size_of::<Column>()) as u64)?;
+        let _working = HeapReservation::new((weights.len() * (size_of::<Column>() + 4 * size_of::<usize>())) as u64)?;
+        let columns = columns(&weights, sum).into();
+        Ok(Self { columns, n_draws, seed, _counted: Arc::new(counted) })
     }
 
     fn draw(&self, generator: &Generator, position: usize) -> usize {
@@ -127,7 +144,7 @@ impl Sampler for WeightedSampler {
     }
 
     fn identity(&self) -> String {
-        let Self { columns, n_draws, seed } = self;
+        let Self { columns, n_draws, seed, .. } = self;
         let numbers = columns.iter().flat_map(|column| [column.threshold.to_bits(), column.alias as u64]);
         let hash = Hash::of_numbers(numbers);
         format!("{n_draws} draws of {} weights, seed {seed}, {hash}", columns.len())

@@ -41,6 +41,11 @@ pub(crate) struct GrowingReservation {
 impl GrowingReservation {
     const BLOCK_BYTES: u64 = 64 << 10;
 
+    /// A reservation of a known length.
+    pub(crate) fn of(len_bytes: u64) -> Result<Self> {
+        Ok(Self { blocks: vec![HeapReservation::new(len_bytes)?], left: 0 })
+    }
+
     pub(crate) fn reserve(&mut self, len_bytes: u64) -> Result<()> {
         if len_bytes > self.left {
             let block = Self::BLOCK_BYTES.max(len_bytes);

@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{AnyTensor, Element, Int, Kind, Tensor};
 
-use crate::elements::with_element;
+use crate::elements::{listed, with_element};
 use crate::{Error, Result};
 
 /// Where the padding goes.
@@ -88,7 +88,7 @@ impl PaddedStack {
             return Ok(());
         }
         for ((row, sequence), &len) in out.chunks_exact_mut(row_len).zip(sequences).zip(lens) {
-            let values: Vec<E> = sequence.narrow(0, 0, len)?.kind::<E::Kind>()?.to_vec()?;
+            let (values, _counted) = listed::<E>(&sequence.narrow(0, 0, len)?.kind()?)?;
             let start = if self.side == Side::Left { row_len - values.len() } else { 0 };
             row[start..start + values.len()].copy_from_slice(&values);
         }

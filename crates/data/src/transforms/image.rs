@@ -6,7 +6,7 @@ use pagelock_tensor::{AnyTensor, DType, Element, Shape, Tensor};
 
 use super::{wrong, wrong_shape};
 use crate::Result;
-use crate::elements::{for_each_pair, with_element};
+use crate::elements::{for_each_pair, listed, with_element};
 
 /// The sizes of `[channels, height, width]`.
 #[derive(Clone, Copy)]
@@ -102,10 +102,13 @@ pub(super) enum Pixels {
 }
 
 impl Pixels {
-    pub(super) fn of(op: &'static str, image: &AnyTensor) -> Result<Self> {
+    /// The elements of a picture, and the reservation of their memory.
+    pub(super) fn of(op: &'static str, image: &AnyTensor) -> Result<(Self, HeapReservation)> {
         match image.dtype() {
-            DType::U8 => Ok(Self::Bytes(image.int()?.to_vec()?)),
-            dtype if dtype.is_float() => Ok(Self::Floats(image.float()?.to_vec()?)),
+            DType::U8 => listed(&image.int()?).map(|(bytes, counted)| (Self::Bytes(bytes), counted)),
+            dtype if dtype.is_float() => {
+                listed(&image.float()?).map(|(floats, counted)| (Self::Floats(floats), counted))
+            }
             dtype => Err(wrong(format!("{op}: the image is {dtype}, but pixels must be uint8 or floats; convert it"))),
         }
     }
@@ -123,7 +126,8 @@ impl Pixels {
 /// for bytes and for floats.
 macro_rules! with_pixels {
     ($op:expr, $image:expr, $shape:expr, $values:ident => $body:expr) => {{
-        let made = match crate::transforms::image::Pixels::of($op, $image)? {
+        let (pixels, _counted) = crate::transforms::image::Pixels::of($op, $image)?;
+        let made = match pixels {
             #[allow(unused_mut)]
             crate::transforms::image::Pixels::Bytes(mut $values) => crate::transforms::image::Pixels::Bytes($body),
             #[allow(unused_mut)]
@@ -150,7 +154,7 @@ pub(super) fn moved(
     let _lists = HeapReservation::new(((height + width) * size_of::<usize>()) as u64)?;
     let (rows, columns): (Vec<_>, Vec<_>) = ((0..height).map(row).collect(), (0..width).map(column).collect());
     with_element!(image.dtype(), E => {
-        let values: Vec<E> = image.kind::<<E as Element>::Kind>()?.to_vec()?;
+        let (values, _listed) = listed::<E>(&image.kind()?)?;
         Ok(Tensor::build(made.shape(), |out: &mut [E]| move_rows(&values, planes, (&rows, &columns), E::from_f64(fill), out))?.into())
     })
 }

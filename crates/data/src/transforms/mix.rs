@@ -4,6 +4,7 @@ use pagelock_tensor::{Generator, Int, Tensor};
 
 use super::{Transform, below, wrong};
 use crate::Result;
+use crate::elements::listed;
 
 /// Mixes each picture of a batch with the one before it, `lam · x + (1 − lam) · x'`, and its label too: H. Zhang and
 /// others, "mixup: Beyond Empirical Risk Minimization", 2017, <https://arxiv.org/abs/1710.09412>. `lam` is drawn for
@@ -124,7 +125,7 @@ fn probabilities(op: &str, x: &Tensor, labels: &Tensor<Int>, num_classes: usize)
             "{op}: the pictures are {x} and the labels {labels}, but each picture needs one label"
         )));
     }
-    let labels = labels.to_vec::<i64>()?;
+    let (labels, _counted) = listed::<i64>(labels)?;
     let is_class = |label: i64| usize::try_from(label).is_ok_and(|label| label < num_classes);
     if let Some(at) = labels.iter().position(|&label| !is_class(label)) {
         let label = labels[at];

@@ -33,6 +33,7 @@ mod tests;
 
 use std::ops::{Div, RangeInclusive, Sub};
 
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{DType, Error as TensorError, Generator, Int, Shape, Tensor};
 
 pub use self::augment::{RandAugment, RandomErasing};
@@ -51,7 +52,7 @@ pub use self::random::{
 pub use self::resize::{Interpolation, RandomResizedCrop, Resize, Size};
 
 use self::image::Planes;
-use crate::elements::for_each_pair;
+use crate::elements::{for_each_pair, listed};
 use crate::{Error, Result};
 
 /// A function of a value, which may be random.
@@ -145,7 +146,7 @@ impl Transform<Tensor<Int>> for ToTensor {
                 return Err(wrong_shape("to_tensor", image.shape(), expected));
             }
         };
-        let bytes = bytes_of("to_tensor", &image)?;
+        let (bytes, _counted) = bytes_of("to_tensor", &image)?;
         Ok(Tensor::build([channels, height, width], |out: &mut [f32]| {
             for (channel, plane) in out.chunks_exact_mut((height * width).max(1)).enumerate() {
                 for (pixel, value) in plane.iter_mut().enumerate() {
@@ -181,7 +182,7 @@ impl Transform<Tensor<Int>> for ToFloat {
     type Out = Tensor;
 
     fn apply(&self, image: Tensor<Int>, _random: &Generator) -> Result<Tensor> {
-        let bytes = bytes_of("to_float", &image)?;
+        let (bytes, _counted) = bytes_of("to_float", &image)?;
         Ok(Tensor::build(*image.shape(), |out: &mut [f32]| {
             for_each_pair(out, &bytes, |value, &byte| *value = f32::from(byte) / 255.0);
         })?)
@@ -231,10 +232,12 @@ impl<const CHANNELS: usize> Transform<Tensor> for Normalize<CHANNELS> {
             )));
         }
         let (shape, dtype) = (*image.shape(), image.dtype());
-        Ok(match dtype {
-            DType::F64 => Tensor::from_vec(self.normal(image.to_vec::<f64>()?, planes.len()), shape)?,
-            _ => Tensor::from_vec(self.normal(image.to_vec::<f32>()?, planes.len()), shape)?.to_dtype(dtype)?,
-        })
+        if dtype == DType::F64 {
+            let (values, _counted) = listed::<f64>(&image)?;
+            return Ok(Tensor::from_vec(self.normal(values, planes.len()), shape)?);
+        }
+        let (values, _counted) = listed::<f32>(&image)?;
+        Ok(Tensor::from_vec(self.normal(values, planes.len()), shape)?.to_dtype(dtype)?)
     }
 }
 
@@ -253,9 +256,9 @@ impl<const CHANNELS: usize> Normalize<CHANNELS> {
 }
 
 /// The elements of an image of bytes; other whole numbers are refused.
-fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<Vec<u8>> {
+fn bytes_of(op: &'static str, image: &Tensor<Int>) -> Result<(Vec<u8>, HeapReservation)> {
     match image.dtype() {
-        DType::U8 => Ok(image.to_vec()?),
+        DType::U8 => listed(image),
         dtype => Err(wrong(format!("{op}: the image is {dtype}, but pixels must be uint8; use to_dtype(DType::U8)"))),
     }
 }

@@ -404,7 +404,8 @@ impl AugMix {
 /// Adds a picture to `sum`, weighted.
 fn add(sum: &mut [f32], image: &AnyTensor, weight: f64) -> Result<()> {
     let weight = weight as f32;
-    match Pixels::of("aug_mix", image)? {
+    let (pixels, _counted) = Pixels::of("aug_mix", image)?;
+    match pixels {
         Pixels::Bytes(bytes) => for_each_pair(sum, &bytes, |sum, byte| *sum += weight * byte.float()),
         Pixels::Floats(floats) => for_each_pair(sum, &floats, |sum, float| *sum += weight * float),
     }

@@ -17,10 +17,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use pagelock_data::text::PaddedStack;
 use pagelock_data::transforms::{Interpolation, functional as F};
-use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, WhenFull};
+use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, Subset, WeightedSampler, WhenFull, random_split};
 use pagelock_memory::{Budget, ByteSize};
-use pagelock_tensor::{DType, Device, Int, Tensor, TensorMap};
+use pagelock_tensor::{DType, Device, Generator, Int, Tensor, TensorMap};
 
 use resident::resident;
 
@@ -49,6 +50,10 @@ const CASES: &[(&str, fn())] = &[
     ("a picture that becomes wide", a_wide_picture),
     ("a picture with a border", a_picture_with_a_border),
     ("a picture that is blurred", a_blurred_picture),
+    ("a picture and its elements", a_picture_and_its_elements),
+    ("a long sequence and its elements", a_long_sequence),
+    ("weights that do not fit", many_weights),
+    ("parts that do not fit", large_parts),
 ];
 
 #[test]
@@ -274,4 +279,32 @@ fn a_picture_with_a_border() {
 fn a_blurred_picture() {
     assert_refused(&F::gaussian_blur(&picture([1, 20, MIB]), [3, 3], 1.0).unwrap_err());
     assert!(F::gaussian_blur(&picture([1, 4, MIB]), [3, 3], 1.0).is_ok());
+}
+
+/// 24 MiB of a tensor, of its elements in a list, and of the result.
+fn a_picture_and_its_elements() {
+    let picture = Tensor::of(DType::U8).full([3, 2_048, 4_096], 7).unwrap();
+    assert_refused(&F::invert(&picture).unwrap_err());
+    assert_refused(&F::horizontal_flip(&picture).unwrap_err());
+    let small = picture.narrow(1, 0, 100).unwrap().deep_clone().unwrap();
+    drop(picture);
+    assert_eq!(F::invert(&small).unwrap().dims(), [3, 100, 4_096]);
+}
+
+fn a_long_sequence() {
+    let steps = Tensor::of(DType::U8).full([24 * MIB], 7).unwrap();
+    assert_refused(&PaddedStack::new(0).stack(&[steps]).unwrap_err());
+}
+
+fn many_weights() {
+    assert_refused(&WeightedSampler::new(std::iter::repeat_n(1.0, 10_000_000), 1, 0).unwrap_err());
+    assert!(WeightedSampler::new(std::iter::repeat_n(1.0, 100_000), 1, 0).is_ok());
+}
+
+fn large_parts() {
+    let half = 3_000_000;
+    assert_refused(&random_split(Mebibytes(2 * half), [half; 2], &Generator::new(0)).err().unwrap());
+    assert_refused(&Subset::new(Mebibytes(2 * half), 0..2 * half).err().unwrap());
+    let parts = random_split(Mebibytes(200_000), [100_000; 2], &Generator::new(0)).unwrap();
+    assert_eq!(parts.each_ref().map(Dataset::len), [100_000; 2]);
 }

@@ -23,6 +23,8 @@ pub(super) const CASES: &[(&str, fn())] = &[
     ("pictures that fit, by several threads", pictures::that_fit),
     #[cfg(feature = "images")]
     ("pictures whose headers lie", pictures::that_lie),
+    #[cfg(feature = "images")]
+    ("a list of pictures", pictures::whose_list_counts),
     #[cfg(feature = "parquet")]
     ("row groups that do not fit", tables::row_groups_that_do_not_fit),
     #[cfg(feature = "parquet")]
@@ -89,6 +91,7 @@ fn pieces_that_are_no_text() {
 #[cfg(feature = "images")]
 mod pictures {
     use pagelock_data::{DataLoader, Dataset, ImageFolder, Result};
+    use pagelock_memory::host_budget;
     use pagelock_tensor::{Int, Tensor};
 
     use super::*;
@@ -112,6 +115,12 @@ mod pictures {
         for batch in (0..4).flat_map(|_| loader.iter()) {
             batch.map(drop).unwrap_or_else(|refused| assert_refused(&refused));
         }
+    }
+
+    pub(super) fn whose_list_counts() {
+        let before = host_budget().used();
+        let _pictures = ImageFolder::open(file("small")).unwrap();
+        assert!(host_budget().used() > before);
     }
 
     pub(super) fn that_lie() {
