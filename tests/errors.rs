@@ -138,6 +138,7 @@ fn strange() -> Vec<Any> {
     let everything = usize::MAX;
     let unlimited = Budget::new("", ByteSize::MAX);
     let _held = unlimited.reserve(1).unwrap();
+    let software = cuda::Device::software(cuda::software::Config::default()).unwrap();
     vec![
         any(unlimited.reserve(u64::MAX).unwrap_err()),
         any(Budget::new("host", 10).reserve(u64::MAX).unwrap_err()),
@@ -154,7 +155,7 @@ fn strange() -> Vec<Any> {
         any(Tensor::from_vec(Vec::<f32>::new(), [1_usize << 40]).err().unwrap()),
         any(tensor::Error::Io { action: "read", path: PathBuf::new(), source: absent() }),
         any(tensor::Error::Content { path: PathBuf::new(), problem: "it is empty".into() }),
-        any(cuda::Error::TooLong { len: everything, element: most }),
+        any(software.stream().and_then(|stream| stream.allocate::<u64>(everything)).err().unwrap()),
         any(cuda::Error::NoSuchDevice { ordinal: u32::MAX, count: 0 }),
         any(nn::load_safetensors("").err().unwrap()),
         any(nn::optim::Sgd::new(Linear::new(2, 2).unwrap().parameters(), 0.1).momentum(-f64::MAX).step().unwrap_err()),

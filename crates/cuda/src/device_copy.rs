@@ -28,7 +28,7 @@ pub(crate) fn len_bytes<T: DeviceCopy>(len: usize) -> Result<usize> {
     const { assert!(size_of::<T>() > 0, "elements of a device buffer have a size") };
     const { assert!(align_of::<T>() <= ALIGN, "elements of a device buffer are aligned to at most 64 bytes") };
     let bytes = len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize);
-    bytes.ok_or(Error::TooLong { len, element: element_size::<T>() })
+    bytes.ok_or_else(|| Error::too_long(len, element_size::<T>()))
 }
 
 pub(crate) fn element_size<T>() -> ByteSize {

@@ -1,6 +1,6 @@
 //! The errors of this crate. Their texts have the numbers and a way out.
 
-use std::{fmt, io, path::PathBuf};
+use std::{fmt, io};
 
 use pagelock_memory::{ByteSize, Held};
 
@@ -34,23 +34,10 @@ pub enum Error {
     #[error(transparent)]
     Driver(Failure),
 
-    /// Source and target of a copy differ in length.
-    #[error("cannot copy {source_len} elements to {target_len}: the lengths differ; take a slice of the longer one")]
-    Length {
-        /// The number of elements of the source.
-        source_len: usize,
-        /// The number of elements of the target.
-        target_len: usize,
-    },
-
-    /// The elements have more bytes than the address space.
-    #[error("{len} elements of {element} are more bytes than the address space has")]
-    TooLong {
-        /// The number of elements.
-        len: usize,
-        /// The size of an element.
-        element: ByteSize,
-    },
+    /// An impossible request: lengths that differ, a range outside of a buffer, arguments that do not fit a kernel. The
+    /// text has the numbers and the fix.
+    #[error("{0}")]
+    Argument(String),
 
     /// Something was used with a stream of another device.
     #[error("the {what} is on device {device}, the {} on device {stream}: {}", what.used_with(), what.way_out())]
@@ -70,32 +57,9 @@ pub enum Error {
         what: OnDevice,
     },
 
-    /// The time between two events of different devices was requested.
-    #[error(
-        "one event is of device {start}, the other of device {end}, and their clocks differ: record both on one device, or \
-         use a `Timeline`, which compares clocks"
-    )]
-    OtherClock {
-        /// The device of the first event.
-        start: u32,
-        /// The device of the second event.
-        end: u32,
-    },
-
-    /// The time of an event that was recorded without timing was requested.
-    #[error("the event was recorded without its time: record it with `Stream::record_timed`")]
-    Untimed,
-
     /// NVRTC, which compiles kernels, cannot be used.
     #[error("{0}")]
     NoCompiler(LibraryAbsence),
-
-    /// The given bytes are not a complete archive of compiled kernels.
-    #[error("these {len_bytes} bytes are not a complete kernel archive: write it again with `KernelArchive::to_bytes`")]
-    NoArchive {
-        /// The number of given bytes.
-        len_bytes: usize,
-    },
 
     /// A library of NVIDIA's cannot be used.
     #[error(transparent)]
@@ -134,49 +98,6 @@ pub enum Error {
         status: i32,
         /// The log of NVRTC, with the lines of the source.
         log: String,
-    },
-
-    /// A module has no kernel of that name.
-    #[error("`{module}` has no kernel `{kernel}`; check the name, and that it is `extern \"C\" __global__`")]
-    NoKernel {
-        /// The requested name.
-        kernel: String,
-        /// The name of the module.
-        module: String,
-    },
-
-    /// The parameters of a kernel differ from its signature.
-    #[error(
-        "kernel `{kernel}` has parameters of {found:?} bytes, its signature declares {declared:?}: make them agree, 8 \
-         bytes for a buffer"
-    )]
-    Signature {
-        /// The name of the kernel.
-        kernel: String,
-        /// The sizes of its parameters in bytes.
-        found: Vec<usize>,
-        /// The sizes of the parameters in the signature.
-        declared: Vec<usize>,
-    },
-
-    /// Arguments do not meet a requirement of the kernel.
-    #[error("kernel `{kernel}` requires that {requirement}")]
-    Arguments {
-        /// The name of the kernel.
-        kernel: String,
-        /// The requirement that is not met.
-        requirement: &'static str,
-    },
-
-    /// A block of that size cannot be launched.
-    #[error(
-        "a block of {block:?} threads cannot be launched: the device allows 1 to {most}; use more and smaller blocks"
-    )]
-    Launch {
-        /// The number of threads in a block, in three dimensions.
-        block: [u32; 3],
-        /// The most threads that a block can have.
-        most: u32,
     },
 
     /// The device has no memory left.
@@ -250,19 +171,6 @@ pub enum Error {
     #[error("the recording has another shape than the graph: make a new graph from the recording")]
     GraphShape,
 
-    /// The environment variable for the folder of a cache names something other than a folder.
-    #[error(
-        "${variable} is `{}`, which is not a folder; name a folder, set it to an empty value to disable the cache, \
-         or unset it",
-        path.display()
-    )]
-    CacheVariable {
-        /// The name of the variable.
-        variable: &'static str,
-        /// Its value.
-        path: PathBuf,
-    },
-
     /// A file could not be read.
     #[error("cannot read the file: {}", unreadable(source))]
     File {
@@ -270,48 +178,31 @@ pub enum Error {
         r#source: io::Error,
     },
 
-    /// Rows exceed the buffer, or overlap.
-    #[error(
-        "{rows} rows of {width} elements with stride {stride} need {needed} elements, but there are {len}; the stride \
-         must be at least the width"
-    )]
-    Rows {
-        /// The number of rows.
-        rows: usize,
-        /// The number of elements in a row.
-        width: usize,
-        /// The number of elements from the start of one row to the next.
-        stride: usize,
-        /// The number of elements from the start of the first row to the end of the last.
-        needed: usize,
-        /// The number of elements of the buffer.
-        len: usize,
-    },
-
     /// A buffer that a graph shares cannot be cut into parts.
     #[error("a graph shares this buffer: split it before the capture, or drop the graph")]
     Shared,
-
-    /// A range is not inside the buffer.
-    #[error("the range {start}..{end} is not inside a buffer of {len} elements")]
-    Range {
-        /// The start of the range.
-        start: usize,
-        /// The end of the range.
-        end: usize,
-        /// The number of elements of the buffer.
-        len: usize,
-    },
-
-    /// The buffer is not page-locked.
-    #[error("the buffer is {kind}: only page-locked memory can be copied asynchronously")]
-    NotPageLocked {
-        /// The kind of memory.
-        kind: pagelock_memory::MemoryKind,
-    },
 }
 
 pagelock_memory::debug_is_the_message!(Error LibraryAbsence Absence);
+
+impl Error {
+    /// Source and target of a copy differ in length.
+    pub(crate) fn lengths(source: usize, target: usize) -> Self {
+        Error::Argument(format!(
+            "cannot copy {source} elements to {target}: the lengths differ; take a slice of the longer one"
+        ))
+    }
+
+    /// The elements have more bytes than the address space.
+    pub(crate) fn too_long(len: usize, element: ByteSize) -> Self {
+        Error::Argument(format!("{len} elements of {element} are more bytes than the address space has"))
+    }
+
+    /// A range is not inside a buffer of `len` elements.
+    pub(crate) fn range(start: usize, end: usize, len: usize) -> Self {
+        Error::Argument(format!("the range {start}..{end} is not inside a buffer of {len} elements"))
+    }
+}
 
 // No `#[from]`: it would make the absence the error's source, and error chains would print its text twice.
 impl From<Absence> for Error {

@@ -64,13 +64,16 @@ impl Event {
     /// event was reached before `start`.
     ///
     /// # Errors
-    /// [`Error::Untimed`] if either was not recorded with [`record_timed`](crate::Stream::record_timed),
-    /// [`Error::OtherClock`] if they are of different devices, [`Error::Driver`].
+    /// [`Error::Argument`] if either was not recorded with [`record_timed`](crate::Stream::record_timed), or if they are
+    /// of different devices; [`Error::Driver`].
     pub fn elapsed_since(&self, start: &Event) -> Result<Duration> {
         let devices = [start, self].map(|event| event.recorded.stream.device());
         if devices[0] != devices[1] {
             let [start, end] = devices.map(|device| device.properties().ordinal);
-            return Err(Error::OtherClock { start, end });
+            return Err(Error::Argument(format!(
+                "one event is of device {start}, the other of device {end}, and their clocks differ: record both on one \
+                 device, or use a `Timeline`, which compares clocks"
+            )));
         }
         start.wait()?;
         self.wait()?;
@@ -126,7 +129,9 @@ impl Recorded {
     }
 
     fn timed(&self) -> Result<EventHandle> {
-        self.handle.filter(|_| self.timing == EventTiming::Timed).ok_or(Error::Untimed)
+        let untimed = || "the event was recorded without its time: record it with `Stream::record_timed`".to_owned();
+        let handle = self.handle.filter(|_| self.timing == EventTiming::Timed);
+        handle.ok_or_else(|| Error::Argument(untimed()))
     }
 
     pub(crate) fn is_reached(&self) -> driver::Result<bool> {

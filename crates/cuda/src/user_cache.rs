@@ -29,7 +29,7 @@ impl UserCache {
     /// variable is not set. An empty variable disables the cache.
     ///
     /// # Errors
-    /// [`Error::CacheVariable`] if the variable names something that exists and is not a folder.
+    /// [`Error::Argument`] if the variable names something that exists and is not a folder.
     pub(crate) fn of_user(name: &str, variable: &'static str) -> Result<Self> {
         Self::from_variable(name, variable, env::var_os(variable))
     }
@@ -41,7 +41,13 @@ impl UserCache {
             Some(cache.join("pagelock").join(name))
         };
         let folder = match value.map(PathBuf::from) {
-            Some(path) if path.exists() && !path.is_dir() => return Err(Error::CacheVariable { variable, path }),
+            Some(path) if path.exists() && !path.is_dir() => {
+                return Err(Error::Argument(format!(
+                    "${variable} is `{}`, which is not a folder; name a folder, set it to an empty value to disable the \
+                     cache, or unset it",
+                    path.display()
+                )));
+            }
             Some(path) => Some(path).filter(|path| !path.as_os_str().is_empty()),
             None => default_folder(),
         };

@@ -79,7 +79,7 @@ impl Stream {
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if the device's [budget](Device::memory_budget) refuses,
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) if the device has nothing left,
-    /// [`Error::TooLong`](crate::Error::TooLong).
+    /// [`Error::Argument`](crate::Error::Argument) if the elements have more bytes than the address space.
     pub fn allocate<T: DeviceCopy>(&self, len: usize) -> Result<DeviceBuffer<T>> {
         host_function::refuse_inside()?; // even if the allocation would need no call of the driver
         let block = match len_bytes::<T>(len)? {
@@ -161,7 +161,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// A view of the elements of that range, for reading.
     ///
     /// # Errors
-    /// [`Error::Range`](crate::Error::Range).
+    /// [`Error::Argument`](crate::Error::Argument) if the range is not inside the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceView<'_, T>> {
         self.view().slice(range)
     }
@@ -169,7 +169,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// A view of the elements of that range, for writing.
     ///
     /// # Errors
-    /// [`Error::Range`](crate::Error::Range).
+    /// [`Error::Argument`](crate::Error::Argument) if the range is not inside the buffer.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceViewMut<'_, T>> {
         self.view_mut().slice(range)
     }

@@ -120,7 +120,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// more. The memory is freed with the last part.
     ///
     /// # Errors
-    /// [`Error::Range`] if a range ends beyond the buffer, or begins after its own end or before the end of the range
+    /// [`Error::Argument`] if a range ends beyond the buffer, or begins after its own end or before the end of the range
     /// before it; [`Error::Shared`] if a graph shares the buffer.
     ///
     /// # Examples
@@ -203,7 +203,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let mut last_end = 0;
         for &Range { start, end } in ranges {
             if start < last_end || start > end || end > self.len {
-                return Err(Error::Range { start, end, len: self.len });
+                return Err(Error::range(start, end, self.len));
             }
             last_end = end;
         }

@@ -71,7 +71,7 @@ macro_rules! view {
             /// A view of the elements of that range.
             ///
             /// # Errors
-            /// [`Error::Range`].
+            /// [`Error::Argument`] if the range is not inside the view.
             pub fn slice(self, range: impl RangeBounds<usize>) -> Result<Self> {
                 let Range { start, end } = resolve_range(range, self.len)?;
                 let address = self.address.offset(start * size_of::<T>());
@@ -81,7 +81,7 @@ macro_rules! view {
             /// The elements before `middle`, and the rest.
             ///
             /// # Errors
-            /// [`Error::Range`].
+            /// [`Error::Argument`] if the range is not inside the view.
             pub fn split_at(self, middle: usize) -> Result<(Self, Self)> {
                 resolve_range(middle..self.len, self.len)?;
                 let rest = self.address.offset(middle * size_of::<T>());
@@ -174,5 +174,5 @@ fn resolve_range(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usi
         Bound::Excluded(&end) => end,
         Bound::Unbounded => len,
     };
-    if start <= end && end <= len { Ok(start..end) } else { Err(Error::Range { start, end, len }) }
+    if start <= end && end <= len { Ok(start..end) } else { Err(Error::range(start, end, len)) }
 }

@@ -37,11 +37,11 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
     /// A range of a buffer's bytes.
     ///
     /// # Errors
-    /// [`Error::Range`].
+    /// [`Error::Argument`] if the range is not inside the buffer.
     pub fn of(buffer: &'a HostBuffer, range: Range<usize>) -> Result<Self> {
         let Range { start, end } = range;
         if start > end || end > buffer.len_bytes() {
-            return Err(Error::Range { start, end, len: buffer.len_bytes() });
+            return Err(Error::range(start, end, buffer.len_bytes()));
         }
         Ok(Self::new(match buffer.kind() {
             MemoryKind::PageLocked => SourceBytes::PageLocked(buffer, range),
@@ -52,7 +52,7 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
     /// A range of a file's bytes. They are read directly into staging buffers and need no other host memory.
     ///
     /// # Errors
-    /// [`Error::Range`] if the range ends before it begins.
+    /// [`Error::Argument`] if the range ends before it begins.
     ///
     /// # Examples
     /// ```
@@ -69,7 +69,7 @@ impl<'a, T: DeviceCopy> HostSource<'a, T> {
     pub fn of_file(file: &'a File, range: Range<u64>) -> Result<Self> {
         if range.start > range.end {
             let [start, end] = [range.start, range.end].map(|at| usize::try_from(at).unwrap_or(usize::MAX));
-            return Err(Error::Range { start, end, len: end });
+            return Err(Error::range(start, end, end));
         }
         Ok(Self::new(SourceBytes::File(file, range)))
     }
@@ -186,8 +186,8 @@ impl Stream {
     /// When the call returns, the copy is queued on this stream but may not be done.
     ///
     /// # Errors
-    /// [`Error::Length`], [`Error::OtherDevice`], [`Error::Driver`]; [`Error::Memory`] if no staging buffer can be
-    /// page-locked for a source that is not page-locked; [`Error::File`] if a file cannot be read or is too short;
+    /// [`Error::Argument`] if the lengths differ, [`Error::OtherDevice`], [`Error::Driver`];
+    /// [`Error::Memory`] if no staging buffer can be page-locked for a source that is not page-locked; [`Error::File`] if a file cannot be read or is too short;
     /// [`Error::Lost`] if the driver failed and cannot say whether the device still reads the buffer, which then
     /// refuses writes and is leaked. After an error the target may hold a part of the source.
     ///

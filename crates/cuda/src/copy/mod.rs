@@ -41,5 +41,5 @@ pub use self::{
 use crate::error::{Error, Result};
 
 fn check_same_length(source_len: usize, target_len: usize) -> Result<()> {
-    if source_len == target_len { Ok(()) } else { Err(Error::Length { source_len, target_len }) }
+    if source_len == target_len { Ok(()) } else { Err(Error::lengths(source_len, target_len)) }
 }

@@ -52,8 +52,8 @@ impl Stream {
     /// Copies `source` to `target`. The target is on this stream's device, the source on the same or another device.
     ///
     /// # Errors
-    /// [`Error::Length`](crate::Error::Length); [`Error::OtherDevice`](crate::Error::OtherDevice) if the target is
-    /// not on the stream's device; [`Error::OtherDriver`](crate::Error::OtherDriver) if the source is on a device of
+    /// [`Error::Argument`](crate::Error::Argument) if the lengths differ;
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice) if the target is not on the stream's device; [`Error::OtherDriver`](crate::Error::OtherDriver) if the source is on a device of
     /// another family of drivers; [`Error::Driver`](crate::Error::Driver).
     ///
     /// # Examples

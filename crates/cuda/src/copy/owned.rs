@@ -43,10 +43,10 @@ impl Stream {
     /// Starts copying `source` to `target`, and returns at once. The ticket returns the source.
     ///
     /// # Errors
-    /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
-    /// [`Error::Driver`](crate::Error::Driver); [`Error::Rows`](crate::Error::Rows) if [rows](InRows) exceed their
-    /// memory; [`Error::Lost`](crate::Error::Lost) if the driver failed and cannot say whether the device still reads
-    /// the source. [`Refused::into_parts`] returns the source unless it is lost.
+    /// [`Error::Argument`](crate::Error::Argument) if the lengths differ, or if [rows](InRows) exceed their memory;
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::Driver`](crate::Error::Driver);
+    /// [`Error::Lost`](crate::Error::Lost) if the driver failed and cannot say whether the device still reads the source.
+    /// [`Refused::into_parts`] returns the source unless it is lost.
     ///
     /// # Examples
     /// ```

@@ -74,7 +74,7 @@ pub(super) fn layout<T: DeviceCopy>(lens: impl Iterator<Item = usize>) -> Result
     for len in lens {
         let start = end.checked_next_multiple_of(step);
         let range = start.and_then(|start| Some(start..start.checked_add(len)?));
-        let Some(range) = range else { return Err(Error::TooLong { len, element: element_size::<T>() }) };
+        let Some(range) = range else { return Err(Error::too_long(len, element_size::<T>())) };
         end = range.end;
         ranges.push(range);
     }

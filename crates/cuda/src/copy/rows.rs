@@ -44,7 +44,13 @@ impl RowLayout {
         let Self { rows, width, stride } = self;
         let needed = if rows == 0 { 0 } else { stride.saturating_mul(rows - 1).saturating_add(width) };
         let fits = needed <= len && (width <= stride || rows <= 1);
-        if fits { Ok(()) } else { Err(Error::Rows { rows, width, stride, needed, len }) }
+        if fits {
+            return Ok(());
+        }
+        Err(Error::Argument(format!(
+            "{rows} rows of {width} elements with stride {stride} need {needed} elements, but there are {len}; the stride \
+             must be at least the width"
+        )))
     }
 
     /// An error unless the shapes are equal, and these rows and `target` fit in `source_len` and `target_len` elements.
@@ -111,7 +117,7 @@ impl Stream {
     /// Like [`copy`](Self::copy), but copies rows to rows, on this stream's device only.
     ///
     /// # Errors
-    /// [`Error::Rows`] if rows exceed their memory; [`Error::Length`] if the layouts differ in rows or width;
+    /// [`Error::Argument`] if rows exceed their memory, or if the layouts differ in rows or width;
     /// [`Error::OtherDevice`], [`Error::Driver`].
     pub fn copy_rows<'a, 'b, T: DeviceCopy>(
         &self,

@@ -119,8 +119,8 @@ impl<'env> Scope<'_, 'env> {
     /// Starts copying `source` to `target`.
     ///
     /// # Errors
-    /// [`Error::Length`](crate::Error::Length), [`Error::OtherDevice`](crate::Error::OtherDevice),
-    /// [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::Argument`](crate::Error::Argument) if the lengths differ,
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::Driver`](crate::Error::Driver).
     #[track_caller]
     pub fn upload<'a, T: DeviceCopy>(&self, source: &'env [T], target: impl Into<DeviceViewMut<'a, T>>) -> Result<()> {
         let _here = sanitize::here();

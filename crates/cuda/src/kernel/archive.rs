@@ -162,12 +162,17 @@ impl KernelArchive {
 /// number of kernels in the archive.
 ///
 /// # Errors
-/// [`Error::NoArchive`] if the bytes are not a complete archive.
+/// [`Error::Argument`] if the bytes are not a complete archive.
 ///
 /// # Safety
 /// The bytes are those of a [`KernelArchive`], as [`KernelArchive::to_bytes`] made them.
 pub unsafe fn load_kernel_archive(bytes: &'static [u8]) -> Result<usize> {
-    let archive = LoadedArchive::read(bytes).ok_or(Error::NoArchive { len_bytes: bytes.len() })?;
+    let archive = LoadedArchive::read(bytes).ok_or_else(|| {
+        let len_bytes = bytes.len();
+        Error::Argument(format!(
+            "these {len_bytes} bytes are not a complete kernel archive: write it again with `KernelArchive::to_bytes`"
+        ))
+    })?;
     let count = archive.codes.len();
     LOADED.write().unwrap_or_else(PoisonError::into_inner).push(archive);
     Ok(count)

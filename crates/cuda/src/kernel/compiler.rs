@@ -22,7 +22,8 @@ const MAX_CACHED_BYTES: u64 = 256 << 20;
 ///
 /// # Errors
 /// [`Error::NoCompiler`] lists the places that were searched for NVRTC, and what to install; [`Error::Compile`] has
-/// the compiler's log, with the lines of the source that it names; [`Error::CacheVariable`].
+/// the compiler's log, with the lines of the source that it names; [`Error::Argument`] if the variable of the cache
+/// does not name a folder.
 pub fn compile(source: &KernelSource, compute_capability: (u32, u32)) -> Result<Vec<u8>> {
     let key_for = |source: &KernelSource, capability| key(source, &architecture(capability));
     if let Some((key, code)) = archive::find(source, compute_capability, key_for) {

@@ -87,7 +87,7 @@ impl KernelModule {
     /// A kernel of the module, for launches with arguments of any types.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] if the module has no kernel of that name, [`Error::Driver`].
+    /// [`Error::Argument`] if the module has no kernel of that name, [`Error::Driver`].
     pub fn function(&self, name: &str) -> Result<KernelFunction> {
         let handle = self.find(name)?;
         let sizes = self.parameter_sizes(handle)?.map(Vec::into_boxed_slice);
@@ -130,9 +130,9 @@ impl KernelFunction {
     /// [`Kernel::launch`](super::Kernel::launch). A grid without blocks launches nothing.
     ///
     /// # Errors
-    /// [`Error::Signature`] if the number or the sizes of the arguments differ from those of the kernel's parameters
-    /// (checked only with drivers of CUDA 12.4 or newer), [`Error::Launch`] if the device does not support the size
-    /// of the blocks, [`Error::OtherDevice`], [`Error::Driver`].
+    /// [`Error::Argument`] if the number or the sizes of the arguments differ from those of the kernel's parameters
+    /// (checked only with drivers of CUDA 12.4 or newer), or if the device does not support the size of the blocks;
+    /// [`Error::OtherDevice`], [`Error::Driver`].
     ///
     /// # Panics
     /// With more than [`MAX_ARGUMENTS`] arguments.
@@ -208,8 +208,11 @@ impl KernelFunction {
     pub(super) fn check_sizes(&self, declared: impl Iterator<Item = usize> + Clone) -> Result<()> {
         match &self.sizes {
             Some(sizes) if !declared.clone().eq(sizes.iter().copied()) => {
-                let (kernel, found) = (self.name.to_string(), sizes.to_vec());
-                Err(Error::Signature { kernel, found, declared: declared.collect() })
+                let (kernel, declared): (_, Vec<usize>) = (&self.name, declared.collect());
+                Err(Error::Argument(format!(
+                    "kernel `{kernel}` has parameters of {sizes:?} bytes, its signature declares {declared:?}: make them \
+                     agree, 8 bytes for a buffer"
+                )))
             }
             _ => Ok(()),
         }
@@ -221,7 +224,10 @@ impl KernelFunction {
         let most = self.device.properties().max_threads_per_block;
         let threads = launch.block.iter().fold(1, |threads: u64, &more| threads.saturating_mul(more.into()));
         if threads == 0 || threads > most.into() {
-            return Err(Error::Launch { block: launch.block, most });
+            return Err(Error::Argument(format!(
+                "a block of {:?} threads cannot be launched: the device allows 1 to {most}; use more and smaller blocks",
+                launch.block
+            )));
         }
         Ok(())
     }

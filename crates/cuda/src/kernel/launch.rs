@@ -71,11 +71,11 @@ impl<S: Signature> Kernel<S> {
     /// Profilers may show that graph; `nsys profile --cuda-graph-trace=node` shows the kernel.
     ///
     /// # Errors
-    /// [`Error::Arguments`] if the arguments do not meet a requirement, [`Error::Launch`] if the device does not
-    /// support the size of the blocks, [`Error::OtherDevice`], [`Error::Driver`].
+    /// [`Error::Argument`] if the arguments do not meet a requirement, or if the device does not support the size of the
+    /// blocks; [`Error::OtherDevice`], [`Error::Driver`].
     pub fn launch(&self, stream: &Stream, launch: Launch, mut arguments: S::Arguments<'_>) -> Result<()> {
         if let Some((requirement, _)) = self.requirements.iter().find(|(_, met)| !met(&arguments)) {
-            return Err(Error::Arguments { kernel: self.name().to_owned(), requirement });
+            return Err(Error::Argument(format!("kernel `{}` requires that {requirement}", self.name())));
         }
         // SAFETY: the arguments match the signature, for which the author vouched in `KernelModule::kernel`.
         unsafe { self.function.launch(stream, launch, &S::lower(&mut arguments)) }

@@ -112,9 +112,8 @@ impl KernelModule {
     /// A kernel of the module.
     ///
     /// # Errors
-    /// [`Error::NoKernel`] if the module has no kernel of that name, [`Error::Signature`] if the parameters of the
-    /// kernel differ in number or size from those of the signature (checked only with drivers of CUDA 12.4 or newer),
-    /// [`Error::Driver`].
+    /// [`Error::Argument`] if the module has no kernel of that name, or if the parameters of the kernel differ in number
+    /// or size from those of the signature (checked only with drivers of CUDA 12.4 or newer); [`Error::Driver`].
     ///
     /// # Safety
     /// The kernel's parameters are those of the signature, in this order: a pointer for [`Read`](super::Read) and
@@ -129,7 +128,12 @@ impl KernelModule {
 
     pub(super) fn find(&self, name: &str) -> Result<FunctionHandle> {
         host_function::refuse_inside()?;
-        let missing = || Error::NoKernel { kernel: name.to_owned(), module: self.name.to_string() };
+        let missing = || {
+            let module = &self.name;
+            Error::Argument(format!(
+                "`{module}` has no kernel `{name}`; check the name, and that it is `extern \"C\" __global__`"
+            ))
+        };
         let c_name = CString::new(name).map_err(|_| missing())?;
         // SAFETY: the module stays loaded as long as its device exists.
         let function = unsafe { self.device.core().shared().driver.function(self.handle, &c_name) };

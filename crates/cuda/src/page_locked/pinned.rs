@@ -41,7 +41,8 @@ impl<T: DeviceCopy> Pinned<T> {
     /// `len` zeros, from the device's [page-locked memory](Device::page_locked).
     ///
     /// # Errors
-    /// [`Error::Memory`] if its budget is exhausted or the system refuses; [`Error::TooLong`].
+    /// [`Error::Memory`] if its budget is exhausted or the system refuses; [`Error::Argument`] if the
+    /// elements have more bytes than the address space.
     #[track_caller]
     pub fn zeroed(device: &Device, len: usize) -> Result<Self> {
         let mut zeroed = Self::allocate(device.page_locked(), len)?;
@@ -64,13 +65,15 @@ impl<T: DeviceCopy> Pinned<T> {
     /// ignored.
     ///
     /// # Errors
-    /// [`Error::NotPageLocked`].
+    /// [`Error::Argument`] if the buffer is not page-locked.
     ///
     /// # Panics
     /// If a device was lost during a copy that used the buffer.
     pub fn from_buffer(buffer: HostBuffer) -> Result<Self> {
         if buffer.kind() != MemoryKind::PageLocked {
-            return Err(Error::NotPageLocked { kind: buffer.kind() });
+            let problem =
+                format!("the buffer is {}: only page-locked memory can be copied asynchronously", buffer.kind());
+            return Err(Error::Argument(problem));
         }
         host_function::refuse_inside()?;
         buffer.wait_for_all();

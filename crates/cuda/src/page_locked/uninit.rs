@@ -36,7 +36,7 @@ impl<T: DeviceCopy> Uninit<T> {
     ///
     /// # Errors
     /// [`Error::Memory`](crate::Error::Memory) if its budget is exhausted or the system refuses;
-    /// [`Error::TooLong`](crate::Error::TooLong).
+    /// [`Error::Argument`](crate::Error::Argument) if the elements have more bytes than the address space.
     pub fn new(device: &Device, len: usize) -> Result<Self> {
         Pinned::allocate(device.page_locked(), len).map(Self::from_pinned)
     }

@@ -75,8 +75,8 @@ fn rounded(len_bytes: usize) -> Option<usize> {
 
 /// Allocates a block for work on that stream.
 pub(crate) fn allocate(stream: &Arc<StreamCore>, len_bytes: usize, element: ByteSize) -> Result<PoolBlock> {
-    let too_long = Error::TooLong { len: len_bytes / element.0.max(1) as usize, element };
-    let rounded = rounded(len_bytes).ok_or(too_long)?;
+    let too_long = || Error::too_long(len_bytes / element.0.max(1) as usize, element);
+    let rounded = rounded(len_bytes).ok_or_else(too_long)?;
     let is_reserved = stream.cache_is_reserved();
     let mut cache = lock(&stream.cache);
     let cached = if is_reserved { None } else { cache.take(rounded) };

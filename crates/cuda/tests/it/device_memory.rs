@@ -360,7 +360,7 @@ fn refusals_and_the_ledger_name_who_holds_the_device() {
 fn more_elements_than_can_be_are_refused() {
     let stream = lazy(0).device(0).unwrap().stream().unwrap();
     for len in [usize::MAX, usize::MAX / 8 + 1, (1 << 61) + 1] {
-        assert!(matches!(stream.allocate::<u64>(len), Err(Error::TooLong { .. })), "{len}");
+        assert!(matches!(stream.allocate::<u64>(len), Err(Error::Argument(_))), "{len}");
     }
     assert!(stream.allocate::<u64>(1 << 50).is_err());
 }
@@ -430,7 +430,7 @@ fn ranges_that_are_no_parts_are_refused() {
     for ranges in [&[(0, 101)][..], &[(0, 10), (5, 20)], &[(20, 10)]] {
         let ranges = ranges.iter().map(|&(start, end)| start..end);
         let whole = stream.zeros::<u8>(100).unwrap();
-        assert!(matches!(whole.split(ranges), Err(Error::Range { .. })));
+        assert!(matches!(whole.split(ranges), Err(Error::Argument(_))));
     }
 }
 
@@ -507,5 +507,5 @@ fn uploads_to_views_bring_each_its_own_and_leave_alone_what_lies_between() {
     let mut short = stream.allocate::<u8>(40).unwrap();
     let copies = vec![(HostSource::of(&sources[0], 0..50).unwrap(), short.view_mut())];
     let refused = stream.upload_each(copies);
-    assert!(matches!(refused, Err(Error::Length { source_len: 50, target_len: 40 })), "{refused:?}");
+    assert!(matches!(&refused, Err(Error::Argument(text)) if text.contains("50 elements to 40")), "{refused:?}");
 }

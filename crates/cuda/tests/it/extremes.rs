@@ -37,7 +37,7 @@ fn is_refused<X>(result: Result<X, impl Into<Error>>) {
     let Err(error) = result else { panic!("an impossible size was accepted") };
     let error = error.into();
     assert!(
-        matches!(error, Error::TooLong { .. } | Error::OutOfMemory { .. } | Error::Memory(_) | Error::Driver(_)),
+        matches!(error, Error::Argument(_) | Error::OutOfMemory { .. } | Error::Memory(_) | Error::Driver(_)),
         "{error}"
     );
 }

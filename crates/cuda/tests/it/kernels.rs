@@ -98,7 +98,7 @@ fn launches_that_the_device_cannot_do_are_refused() {
     let refused = mix(&module)
         .launch(&stream, Launch::covering(10, 2_048), (x.view(), x.view(), z.view_mut(), 1, 10))
         .unwrap_err();
-    assert!(matches!(refused, Error::Launch { most: 1024, .. }), "{refused}");
+    assert!(matches!(&refused, Error::Argument(text) if text.contains("allows 1 to 1024")), "{refused}");
     let (none, mut nothing) = (stream.zeros(0).unwrap(), stream.zeros(0).unwrap());
     mix(&module)
         .launch(&stream, Launch::covering(0, 64), (none.view(), none.view(), nothing.view_mut(), 1, 0))
@@ -286,7 +286,7 @@ fn a_software_device_that_accepts_kernels_does_nothing_with_them() {
     let refused = unsafe { function.launch(&stream, Launch::covering(4, 2_048), &[]) }.unwrap_err();
 
     assert_eq!(stream.read(&z).unwrap(), [7; 4]);
-    assert!(matches!(refused, Error::Launch { most: 1024, .. }), "{refused}");
+    assert!(matches!(&refused, Error::Argument(text) if text.contains("allows 1 to 1024")), "{refused}");
 }
 
 #[test]

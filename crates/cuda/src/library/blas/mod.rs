@@ -165,8 +165,8 @@ impl Blas {
     ///
     /// # Errors
     /// [`Error::Library`] if the library has no algorithm for such matrices, for example because both strides of a
-    /// factor are above 1; [`Error::Unsupported`] for an empty product; [`Error::Range`] if matrices reach beyond their buffers, [`Error::OtherDevice`],
-    /// [`Error::Driver`].
+    /// factor are above 1; [`Error::Unsupported`] for an empty product; [`Error::Argument`] if matrices reach beyond
+    /// their buffers, [`Error::OtherDevice`], [`Error::Driver`].
     pub fn multiply(
         &self,
         stream: &Stream,
@@ -230,7 +230,7 @@ impl Product {
         };
         let inside = |end: Option<usize>, size: usize, len: usize| {
             let end = end.and_then(|last| last.checked_add(1)?.checked_mul(size)).unwrap_or(usize::MAX);
-            if end <= len { Ok(()) } else { Err(Error::Range { start: 0, end, len }) }
+            if end <= len { Ok(()) } else { Err(Error::range(0, end, len)) }
         };
         let has_batches = (1..=i32::MAX as usize).contains(&self.batches);
         if self.sizes.contains(&0) || !has_batches || self.has_bias != bias.is_some() {

@@ -102,9 +102,10 @@ impl Dnn {
     /// # Errors
     /// [`Error::Library`](crate::Error::Library) if the library has no plan for it;
     /// [`Error::Unsupported`](crate::Error::Unsupported) if it is older than 9.10.2, or older than 9.15.1 while the
-    /// number of keys is not a multiple of 128, or if sizes do not match; [`Error::Range`](crate::Error::Range) if a
-    /// tensor reaches beyond its buffer, [`Error::OtherDevice`](crate::Error::OtherDevice),
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory) for scratch memory, [`Error::Driver`](crate::Error::Driver).
+    /// number of keys is not a multiple of 128, or if sizes do not match;
+    /// [`Error::Argument`](crate::Error::Argument) if a tensor reaches beyond its buffer,
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::OutOfMemory`](crate::Error::OutOfMemory) for
+    /// scratch memory, [`Error::Driver`](crate::Error::Driver).
     pub fn attend(
         &self,
         stream: &Stream,

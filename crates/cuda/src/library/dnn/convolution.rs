@@ -72,7 +72,8 @@ impl Dnn {
     ///
     /// # Errors
     /// [`Error::Library`](crate::Error::Library) if the library has no plan for it;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) if sizes do not match; [`Error::Range`](crate::Error::Range) if a tensor reaches beyond its buffer,
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if sizes do not match;
+    /// [`Error::Argument`](crate::Error::Argument) if a tensor reaches beyond its buffer,
     /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::OutOfMemory`](crate::Error::OutOfMemory) for
     /// scratch memory, [`Error::Driver`](crate::Error::Driver).
     pub fn convolve(

@@ -214,7 +214,7 @@ impl Layout4 {
             .try_fold(0_usize, |last, (&size, stride)| last.checked_add(size.checked_sub(1)?.checked_mul(stride)?));
         let end = last.and_then(|last| last.checked_add(1)?.checked_mul(data_type.size_bytes()));
         match end.unwrap_or(usize::MAX) {
-            end if end > len_bytes => Err(Error::Range { start: 0, end, len: len_bytes }),
+            end if end > len_bytes => Err(Error::range(0, end, len_bytes)),
             _ => Ok(()),
         }
     }
