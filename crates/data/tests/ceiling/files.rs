@@ -190,7 +190,7 @@ mod tables {
         let distinct: Vec<_> = (0..1_500_000_u32).map(|i| ByteArray::from(i.to_le_bytes().to_vec())).collect();
         let dictionary = one_page().set_dictionary_enabled(true).set_dictionary_page_size_limit(usize::MAX);
         column::<ByteArrayType>(&folder.join("dictionary.parquet"), "BYTE_ARRAY t", dictionary, &distinct);
-        for (name, n_pages) in [("pages.parquet", 60), ("few_pages.parquet", 16)] {
+        for (name, n_pages) in [("pages.parquet", 55), ("few_pages.parquet", 16)] {
             let texts: Vec<_> = (0..n_pages).map(|i| ByteArray::from(vec![i; MIB])).collect();
             let page_of_each = WriterProperties::builder()
                 .set_dictionary_enabled(false)
