@@ -57,7 +57,7 @@ impl Fault {
     }
 }
 
-const PURPOSE: &str = "the contents of a PyTorch file other than tensors";
+pub(super) const PURPOSE: &str = "the contents of a PyTorch file other than tensors";
 
 /// Reserves bytes of the heap that stay in use while the file is read.
 pub(super) fn charge(len_bytes: usize) -> Result<CountedHeap, Fault> {

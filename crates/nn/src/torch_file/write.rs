@@ -6,12 +6,12 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use pagelock_files::NewFile;
-use pagelock_tensor::{self as tensor, AnyTensor};
+use pagelock_tensor::{self as tensor, AnyTensor, CountedHeap};
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
 
 use super::MAX_DEPTH;
-use super::fault::{Fault, charge};
+use super::fault::{Fault, PURPOSE};
 use super::globals::storage_name;
 use super::opcode;
 use super::value::TorchValue;
@@ -24,7 +24,7 @@ pub(super) fn save(value: &TorchValue, path: &Path) -> Result<()> {
     let mut storages = Storages::default();
     storages.add(value, 0)?;
     let most_bytes = storages.pickle_bytes + 3; // of its version and its end
-    let _charged = charge(most_bytes + storages.longest_copy).map_err(|fault| fault.of(path))?;
+    let _charged = CountedHeap::granted("save", PURPOSE, most_bytes + storages.longest_copy)?;
     let mut pickle = Pickle { out: Vec::with_capacity(most_bytes), globals: HashMap::new(), storages: &storages };
     pickle.out.extend([opcode::PROTO, 2]);
     pickle.value(value);
@@ -93,13 +93,14 @@ struct Storages<'a> {
 
 /// The most bytes of a value's instructions in a pickle, without those of the values inside it.
 fn most_bytes(value: &TorchValue) -> usize {
-    const SMALL: usize = 64; // a number, or an empty collection
+    const SMALL: usize = 64; // an empty dict, or a call
     match value {
-        TorchValue::Text(text) => SMALL + text.len(),
+        TorchValue::Text(text) => 5 + text.len(),
         TorchValue::Bytes(bytes) => SMALL + 2 * bytes.len(), // as UTF-8
         TorchValue::DType(name) => SMALL + name.len(),
         TorchValue::Tensor(tensor) => 5 * SMALL + 2 * 10 * tensor.dims().len(), // two integers of 10 bytes each
-        _ => SMALL,
+        TorchValue::Dict(_) => SMALL,
+        _ => 10, // a number of 8 bytes, or the marks of a list
     }
 }
 
