@@ -69,12 +69,13 @@ impl<D: Dataset> Subset<D> {
 
 /// Indices below `n_samples`, and the reservation of their memory in the budget.
 fn checked(given: &mut dyn Iterator<Item = usize>, n_samples: usize) -> Result<(Arc<[usize]>, GrowingReservation)> {
-    let (mut indices, mut counted) = (Vec::new(), GrowingReservation::default());
+    let (mut indices, mut listed) = (Vec::new(), GrowingReservation::default());
     for index in given {
         check_index(index, n_samples)?;
-        counted.reserve(2 * size_of::<usize>() as u64)?; // a list that grows may be twice as long
+        listed.reserve(2 * size_of::<usize>() as u64)?; // a list that grows may be twice as long
         indices.push(index);
     }
+    let counted = GrowingReservation::of(size_of_val(&indices[..]) as u64)?;
     Ok((indices.into(), counted))
 }
 
