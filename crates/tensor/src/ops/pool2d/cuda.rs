@@ -60,7 +60,17 @@ impl Windows {
         let area = count(op, self.area().unwrap_or(0))?; // 0: windows have areas of their own
         let vertical = [("KERNEL_H", kernel_h), ("STRIDE_H", stride_h), ("PADDING_H", padding_h)];
         let horizontal = [("KERNEL_W", kernel_w), ("STRIDE_W", stride_w), ("PADDING_W", padding_w)];
-        Ok(Constants::of(&[("AREA", area)]).and(&vertical).and(&horizontal))
+        let whole = ("WHOLE", self.are_whole_planes().into());
+        Ok(Constants::of(&[("AREA", area), whole]).and(&vertical).and(&horizontal))
+    }
+
+    /// Whether the only window of each plane is the plane itself.
+    fn are_whole_planes(&self) -> bool {
+        let covers = match self {
+            Windows::Sliding(dims) => dims.padding == [0, 0] && dims.kernel == dims.in_size,
+            Windows::Adaptive(..) => true,
+        };
+        covers && self.counts() == [1, 1]
     }
 
     fn plane(&self) -> [usize; 2] {

@@ -5,7 +5,8 @@
 // `spread` is the transpose of `mean`: one thread per pixel, which adds up its shares of all windows that contain it.
 // `cuda.rs` defines these constants: KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W of sliding windows (a
 // kernel of 0 means adaptive windows, which cover the plane and overlap where they must); AREA, the divisor of means,
-// or 0 if that is the number of pixels in each window; LANES; and WIDE, whether numbers need more than 31 bits.
+// or 0 if that is the number of pixels in each window; WHOLE, whether the only window of a plane is the plane itself;
+// LANES; and WIDE, whether numbers need more than 31 bits.
 
 struct Divisor { u32 magic, shift; }; // i / divisor = (mulhi(i, magic) + i) >> shift for i < 2^31
 INLINE u32 divide(u32 i, Divisor by) { return (__umulhi(i, by.magic) + i) >> by.shift; }
@@ -31,14 +32,12 @@ struct Range { i32 start, end; };
 
 // The pixels of window `i` that lie inside the plane.
 INLINE Range window(Side s, i32 i) {
-    if (s.kernel == 0 && s.out == 1) return {0, s.in};
     if (s.kernel == 0) return {i32(i64(i) * s.in / s.out), i32((i64(i + 1) * s.in + s.out - 1) / s.out)};
     i32 start = i * s.stride - s.padding;
     return {max(start, 0), min(start + s.kernel, s.in)};
 }
 // The windows that contain pixel `p`.
 INLINE Range windows(Side s, i32 p) {
-    if (s.kernel == 0 && s.out == 1) return {0, 1};
     if (s.kernel == 0) return {i32(i64(p) * s.out / s.in), i32((i64(p + 1) * s.out + s.in - 1) / s.in)};
     i32 first = p + s.padding - s.kernel + 1;
     return {first > 0 ? (first + s.stride - 1) / s.stride : 0, min((p + s.padding) / s.stride + 1, s.out)};
@@ -49,7 +48,13 @@ INLINE Range windows(Side s, i32 p) {
 // A single thread for a small sliding window can read all of its pixels at once.
 template <typename Visit>
 INLINE INDEX visit_window(const T* x, INDEX results, const Planes& planes, Visit visit) {
-    INDEX result = min(number() / LANES, results - 1), plane = plane_of(result, planes.out);
+    INDEX result = min(number() / LANES, results - 1);
+#if WHOLE
+    u32 pixels = planes.in.pixels;
+    x += result * pixels;
+    for (u32 k = threadIdx.x % LANES; k < pixels; k += LANES) visit(real(x[k]), k, pixels);
+#else
+    INDEX plane = plane_of(result, planes.out);
     u32 rest = result - plane * planes.out.pixels;
     i32 i = divide(rest, planes.out.by_width), j = rest - i * planes.out.width;
     i32 height = planes.in.height, width = planes.in.width;
@@ -68,6 +73,7 @@ INLINE INDEX visit_window(const T* x, INDEX results, const Planes& planes, Visit
         i32 at = (rows.start + k / across) * width + columns.start + k % across;
         visit(real(x[at]), at, pixels);
     }
+#endif
 #endif
     return result;
 }
@@ -129,12 +135,15 @@ extern "C" __global__ void spread(T* x, const T* y, INDEX results, Planes planes
     INDEX pixel = number();
     if (pixel >= results) return;
     INDEX plane = plane_of(pixel, planes.in);
+    R sum = 0;
+#if WHOLE
+    sum += real(y[plane]) / R(AREA > 0 ? AREA : planes.in.pixels);
+#else
     u32 rest = pixel - plane * planes.in.pixels;
     i32 row = divide(rest, planes.in.by_width), column = rest - row * planes.in.width;
     Side down = vertical(planes), across = horizontal(planes);
     Range rows = windows(down, row), columns = windows(across, column);
     y += plane * planes.out.pixels;
-    R sum = 0;
     for (i32 i = rows.start; i < rows.end; i++) {
         R of_row = 0;
         Range height = window(down, i);
@@ -145,6 +154,7 @@ extern "C" __global__ void spread(T* x, const T* y, INDEX results, Planes planes
         }
         sum += of_row;
     }
+#endif
     x[pixel] = to<T>(sum);
 }
 #endif
