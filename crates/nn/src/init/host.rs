@@ -8,8 +8,8 @@ use crate::functional::shared::{wrong_argument, wrong_shape};
 /// Fills with numbers from a normal distribution that is truncated to `low..=high`.
 ///
 /// # Errors
-/// [`Error::Argument`] if `deviation` is not above 0, or `low` is not below `high`; the numbers do not fit the memory
-/// budget.
+/// [`Error::Argument`] if `deviation` is not above 0, or `low` is not below `high`; [`Error::WorkingMemory`] if
+/// the budget refuses the numbers.
 pub fn trunc_normal_(
     tensor: &Tensor,
     (mean, deviation): (f64, f64),
@@ -59,7 +59,7 @@ fn quantiles(len: usize, [low, high]: [f64; 2], generator: &Generator) -> Result
 /// after the first count as columns.
 ///
 /// # Errors
-/// [`Error::Argument`] for fewer than two dimensions; the numbers do not fit the memory budget.
+/// [`Error::Argument`] for fewer than two dimensions; [`Error::WorkingMemory`] if the budget refuses the numbers.
 pub fn orthogonal_(tensor: &Tensor, gain: f64, generator: &Generator) -> Result<()> {
     let [rows, ref columns @ ..] = *tensor.dims() else {
         return Err(too_few("orthogonal_", tensor));
@@ -117,7 +117,7 @@ fn orthogonalize_rows(rows: &mut [f64], len: usize) {
 /// Fills a matrix with 1 on its diagonal and 0 elsewhere.
 ///
 /// # Errors
-/// [`Error::Argument`] if there are not two dimensions; the numbers do not fit the memory budget.
+/// [`Error::Argument`] if there are not two dimensions; [`Error::WorkingMemory`] if the budget refuses the numbers.
 pub fn eye_(tensor: &Tensor) -> Result<()> {
     let &[rows, columns] = tensor.dims() else {
         return Err(wrong_shape("eye_", "the tensor", tensor.shape(), "it must be a matrix; reshape it"));
@@ -131,8 +131,8 @@ pub fn eye_(tensor: &Tensor) -> Result<()> {
 /// to output channel i has a 1 in its middle; all other elements are 0.
 ///
 /// # Errors
-/// [`Error::Argument`] if there are not three to five dimensions, or `groups` does not divide the output channels; the
-/// numbers do not fit the memory budget.
+/// [`Error::Argument`] if there are not three to five dimensions, or `groups` does not divide the output channels;
+/// [`Error::WorkingMemory`] if the budget refuses the numbers.
 pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
     let (outputs, inputs, kernel) = match *tensor.dims() {
         [outputs, inputs, ref kernel @ ..] if (1..=3).contains(&kernel.len()) => (outputs, inputs, kernel),
@@ -162,8 +162,8 @@ pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
 /// zero (Martens, 2010).
 ///
 /// # Errors
-/// [`Error::Argument`] if there are not two dimensions, or `sparsity` is not in `0..=1`; the numbers do not fit the
-/// memory budget.
+/// [`Error::Argument`] if there are not two dimensions, or `sparsity` is not in `0..=1`; [`Error::WorkingMemory`]
+/// if the budget refuses the numbers.
 pub fn sparse_(tensor: &Tensor, sparsity: f64, deviation: f64, generator: &Generator) -> Result<()> {
     let &[rows, columns] = tensor.dims() else {
         return Err(wrong_shape("sparse_", "the tensor", tensor.shape(), "it must be a matrix; reshape it"));
