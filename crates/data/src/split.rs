@@ -78,7 +78,9 @@ pub fn stratified_split<D: Dataset, const N: usize>(
 ) -> Result<[Subset<D>; N]> {
     let dataset = dataset.into();
     let parts = stratified(dataset.len(), labels, &fractions, generator)?;
-    let counted = Arc::new(GrowingReservation::of((dataset.len() * size_of::<usize>()) as u64)?);
+    let len_bytes = (dataset.len() * size_of::<usize>()) as u64;
+    let _working = HeapReservation::new(len_bytes)?; // `parts`, beside the lists of the subsets
+    let counted = Arc::new(GrowingReservation::of(len_bytes)?);
     let mut parts = parts.into_iter();
     Ok(fractions.map(|_| Subset::of_known(&dataset, &parts.next().unwrap_or_default(), &counted)))
 }
