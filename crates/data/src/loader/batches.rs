@@ -139,7 +139,7 @@ impl<'a> AnyBatches<'a> {
     /// Makes `self.batch` the next batch: on the device, if there is one.
     fn next(&mut self) -> Option<Result<()>> {
         let Some(mut uploads) = self.uploads.take() else { return self.next_on_host() };
-        uploads.release(uploads.len().max(1)); // of the batch that the program had: the next may need its memory
+        uploads.release(uploads.len().max(1)); // frees the source of the program's batch: the next may need its memory
         while !uploads.is_full() {
             let number = self.number;
             let Some(loaded) = self.next_on_host() else { break };

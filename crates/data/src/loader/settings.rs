@@ -87,7 +87,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
     ///
     /// A batch counts from when a worker starts it until the program gets it, with the size of the largest batch so
     /// far. If not even one batch fits, an error with the numbers takes the place of the batch; the samples of a
-    /// stream are read all the same. A child of the host's budget would count each batch twice: its tensors count there.
+    /// stream are read all the same. A child of the host's budget counts each batch twice, since its tensors count there, too.
     pub fn prefetch_budget(self, budget: Budget) -> Self {
         self.set(|settings| settings.budget = Some(budget))
     }

@@ -77,8 +77,8 @@ impl PageReservations {
         Ok(())
     }
 
-    /// Ends the reservations of all pages but the last, which may have been announced only, and the one before it. To be
-    /// called when no values are left that were read before.
+    /// Ends the reservations of all pages but the last two; the last may only have been announced. To be called when no
+    /// values of earlier reads are left.
     pub(super) fn release(&mut self) {
         let n_done = self.unpacked.len().saturating_sub(2);
         self.unpacked.drain(..n_done);
