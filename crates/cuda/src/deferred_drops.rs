@@ -50,7 +50,7 @@ pub(crate) enum Scan {
 pub(crate) struct DeferredDrop {
     /// How many bytes leak if `free` is never called.
     pub(crate) len_bytes: usize,
-    /// Frees it: the device is done with it. Owns it such that dropping the function without calling it leaks it.
+    /// Frees the memory; called when the device is done with it. Dropped without a call, it leaks the memory.
     pub(crate) free: Box<dyn FnOnce() + Send>,
 }
 

@@ -35,7 +35,7 @@ pub enum Error {
     Driver(Failure),
 
     /// An impossible request: lengths that differ, a range outside of a buffer, arguments that do not fit a kernel. The
-    /// text has the numbers and the fix.
+    /// text has the numbers.
     #[error("{0}")]
     Argument(String),
 

@@ -89,8 +89,8 @@ impl DeviceView<'_, u8> {
         are_neighbors((self.allocation(), self.len()), (next.allocation(), next.len()))
     }
 
-    /// Whether one copy can read both this view and `next`: they are neighboring parts with a gap of at most 256 bytes,
-    /// which belongs to no buffer, or they are next to each other in one buffer, where another view may own a gap.
+    /// Whether one copy can read this view and `next`: neighboring parts with a gap of at most 256 bytes, which belongs to
+    /// no buffer, or adjacent views of one buffer. A gap inside a buffer may belong to another view.
     pub(crate) fn is_closely_followed_by(&self, next: &Self) -> bool {
         const MAX_GAP: u64 = 256;
         let end = self.address().0 + self.len() as u64;

@@ -187,7 +187,8 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Argument`] if the lengths differ, [`Error::OtherDevice`], [`Error::Driver`];
-    /// [`Error::Memory`] if no staging buffer can be page-locked for a source that is not page-locked; [`Error::File`] if a file cannot be read or is too short;
+    /// [`Error::Memory`] if no staging buffer can be page-locked for a source that is not page-locked;
+    /// [`Error::File`] if a file cannot be read or is too short;
     /// [`Error::Lost`] if the driver failed and cannot say whether the device still reads the buffer, which then
     /// refuses writes and is leaked. After an error the target may hold a part of the source.
     ///

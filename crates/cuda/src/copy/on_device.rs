@@ -53,8 +53,8 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Argument`](crate::Error::Argument) if the lengths differ;
-    /// [`Error::OtherDevice`](crate::Error::OtherDevice) if the target is not on the stream's device; [`Error::OtherDriver`](crate::Error::OtherDriver) if the source is on a device of
-    /// another family of drivers; [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice) if the target is not on the stream's device;
+    /// [`Error::OtherDriver`](crate::Error::OtherDriver) if the source is on a device of another family of drivers; [`Error::Driver`](crate::Error::Driver).
     ///
     /// # Examples
     /// ```

@@ -31,9 +31,15 @@ impl LibrarySpec {
         functions: impl FnOnce(&Library) -> Result<F, &'static str>,
     ) -> Result<(F, PathBuf), LibraryAbsence> {
         let (library, path) = self.open()?;
-        let functions = functions(&library).map_err(|name| LibraryAbsence::NoSymbol { library: self.name, name })?;
+        let functions =
+            functions(&library).map_err(|name| LibraryAbsence::NoSymbol { library: self.short_name(), name })?;
         std::mem::forget(library);
         Ok((functions, path))
+    }
+
+    /// The first word of the name, which may go on with what the library is needed for.
+    fn short_name(&self) -> &'static str {
+        self.name.split(' ').next().unwrap_or(self.name)
     }
 
     /// Opens the library in the folder that the variable names. If the variable is not set, opens the library that
