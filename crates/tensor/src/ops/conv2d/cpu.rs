@@ -149,7 +149,7 @@ impl<R: Real> WithSimd for Correlate<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let Correlate { pass, source, weight, bias, target } = self;
         let operands = Operands { source, weight, bias, target };
-        match Block::new::<S, R>(&pass).filter(Block::has_short_rows) {
+        match Block::for_pass::<S, R>(&pass) {
             Some(block) => images::run(simd, &pass, block, operands),
             None => correlate::run(Numbers::<S, R>::new(simd), &pass, operands),
         }
@@ -209,7 +209,7 @@ impl<R: Real> WithSimd for WeightGrad<'_, R> {
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
         let WeightGrad { d, x, gradient, grads } = self;
         let pass = Pass::forward(d);
-        match Block::new::<S, R>(&pass).filter(|block| block.has_small_results::<R>(&pass)) {
+        match Block::for_weight_grad::<S, R>(&pass) {
             Some(block) => images::weight_and_bias_grad(simd, d, (&pass, block), (x, gradient), grads),
             None => weight_grad::run(Numbers::<S, R>::new(simd), d, x, gradient, grads),
         }

@@ -23,7 +23,7 @@ use crate::scratch;
 /// The size of the largest block, which fits in the second-level cache.
 const BLOCK_BYTES: usize = 512 << 10;
 
-/// Vectors that are transposed at a time; they fit in the first-level cache.
+/// Vectors that are transposed at a time, unless a plane has more; they fit in the first-level cache.
 const VECTORS_AT_A_TIME: usize = 256;
 
 /// A block of the source, padded with zeros: `[channels, rows, pitch, lanes]`.
@@ -41,27 +41,35 @@ pub(super) struct Block {
 
 impl Block {
     /// The layout for a pass in `R`, or `None` if images are few, large or empty.
-    pub(super) fn new<S: Simd, R: Real>(pass: &Pass) -> Option<Block> {
+    fn new<S: Simd, R: Real>(pass: &Pass) -> Option<Block> {
         let Pass { rows, columns, source_channels: channels, .. } = *pass;
         if [channels, pass.target_channels, pass.source_plane()].contains(&0) {
             return None;
         }
         let lanes = R::lanes::<S>();
         let pitch = columns.entries(columns.targets(0));
-        let plane_len = rows.entries(rows.targets(0)) * pitch;
+        let plane_len = rows.entries(rows.targets(0)).checked_mul(pitch)?;
         let block = Block { rows, columns, channels, lanes, pitch, plane_len };
         let fills_lanes = 2 * pass.batch > pass.batch.next_multiple_of(lanes);
-        (fills_lanes && block.len() * size_of::<R>() <= BLOCK_BYTES).then_some(block)
+        let is_small = block.fit::<R>(channels, plane_len) && block.fit::<R>(1, pass.source_plane());
+        (fills_lanes && is_small).then_some(block)
     }
 
-    /// Whether rows of targets are shorter than a vector.
-    pub(super) fn has_short_rows(&self) -> bool {
-        self.columns.targets(0) < self.lanes
+    /// The layout for a pass whose rows of targets are shorter than a vector, and whose tiles of sums are small.
+    pub(super) fn for_pass<S: Simd, R: Real>(pass: &Pass) -> Option<Block> {
+        let block = Block::new::<S, R>(pass)?;
+        let is_short = pass.columns.targets(0) < block.lanes;
+        (is_short && block.fit::<R>(tile_rows::<S>(pass.target_channels), pass.target_plane())).then_some(block)
     }
 
-    /// Whether a gradient of the result takes no more than the largest block.
-    pub(super) fn has_small_results<R>(&self, pass: &Pass) -> bool {
-        pass.target_channels * pass.target_plane() * self.lanes * size_of::<R>() <= BLOCK_BYTES
+    /// The layout for the gradient of the weight of a convolution whose results are small.
+    pub(super) fn for_weight_grad<S: Simd, R: Real>(pass: &Pass) -> Option<Block> {
+        Block::new::<S, R>(pass).filter(|block| block.fit::<R>(pass.target_channels, pass.target_plane()))
+    }
+
+    /// Whether vectors of all entries of these planes take no more than the largest block.
+    fn fit<R>(&self, planes: usize, plane_len: usize) -> bool {
+        planes.saturating_mul(plane_len).saturating_mul(self.lanes * size_of::<R>()) <= BLOCK_BYTES
     }
 
     fn len(&self) -> usize {
@@ -92,6 +100,9 @@ impl Block {
         let Block { rows, columns, lanes, pitch, plane_len, .. } = *self;
         let (width, plane) = (columns.source_size, rows.source_size * columns.source_size);
         let (ys, xs) = (rows.pixels(plane_len / pitch), columns.pixels(pitch));
+        if ys.is_empty() || xs.is_empty() {
+            return Ok(()); // only padding is read
+        }
         let [y_offset, x_offset] = [rows, columns].map(|axis| axis.origin.min(0).unsigned_abs());
         let at_a_time = (VECTORS_AT_A_TIME / plane).clamp(1, from.channels);
         scratch::with((at_a_time * plane + lanes) * lanes, |vectors: &mut [R]| {

@@ -237,7 +237,7 @@ proptest! {
 
 /// Sizes that cover these paths: many images, rows in blocks, channels in several vectors, few images with channels
 /// in parts, and rows as long as a vector.
-fn large_dims() -> [ConvDims; 15] {
+fn large_dims() -> [ConvDims; 17] {
     [
         dims(9, [40, 50], [8, 9], 3),
         dims(2, [16, 24], [40, 61], 5).strided(1, 2),
@@ -254,6 +254,8 @@ fn large_dims() -> [ConvDims; 15] {
         dims(3, [17, 40], [13, 16], 3).strided(1, 1),
         dims(2, [40, 20], [90, 16], 5).strided(1, 2),
         dims(4, [16, 24], [30, 32], 4).strided(2, 1),
+        dims(16, [1, 1], [5, 1], 1).strided(5, 2),
+        dims(16, [3, 8], [3, 3], 9).strided(9, 7),
     ]
 }
 
@@ -314,15 +316,17 @@ fn half_types_are_computed_in_f32_and_rounded_once() {
 
 #[test]
 fn an_infinite_pixel_reaches_only_its_own_windows() {
-    let mut case = Case::new(dims(3, [2, 4], [9, 10], 3).strided(2, 1));
-    let pixel = (9 * 10) * 3 + 4 * 10 + 5;
-    case.x[pixel] = f64::INFINITY;
-    let mut reached = vec![false; case.grad.len()];
-    for_each_product(&case.d, |from, _, to| reached[to] |= from == pixel);
+    for batch in [3, 17] {
+        let mut case = Case::new(dims(batch, [2, 4], [9, 10], 3).strided(2, 1));
+        let pixel = (9 * 10) * 3 + 4 * 10 + 5;
+        case.x[pixel] = f64::INFINITY;
+        let mut reached = vec![false; case.grad.len()];
+        for_each_product(&case.d, |from, _, to| reached[to] |= from == pixel);
 
-    let [out, ..] = case.actual::<f32>();
+        let [out, ..] = case.actual::<f32>();
 
-    assert!(out.iter().zip(reached).all(|(value, reached)| value.is_finite() != reached));
+        assert!(out.iter().zip(reached).all(|(value, reached)| value.is_finite() != reached), "{batch} images");
+    }
 }
 
 #[test]
