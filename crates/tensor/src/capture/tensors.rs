@@ -18,8 +18,8 @@ mod sealed {
         /// Calls `change` with each tensor, up to the first error.
         fn visit_mut(&mut self, change: &mut dyn FnMut(&mut Raw) -> Result<()>) -> Result<()>;
 
-        /// Calls `see` with each tensor and its counterpart in `other`, as long as it returns true. Whether it always
-        /// did, and both have equally many tensors everywhere.
+        /// Calls `see` with each tensor and its counterpart in `other` until it returns false. Returns whether it never
+        /// did, and both have the same structure.
         fn pairs(&self, other: &Self, see: &mut dyn FnMut(&Raw, &Raw) -> bool) -> bool;
     }
 }
@@ -60,20 +60,20 @@ pub(super) fn are_on_host<T: Tensors>(tensors: &T) -> bool {
 
 /// Copies tensors that are on a device into their slots. Returns tensors on the host, without gaps, and their slots.
 pub(super) fn copy_from_devices<T: Tensors>(tensors: &T, slots: &T) -> Result<Vec<(Raw, Raw)>> {
-    let mut pairs = Vec::new();
-    tensors.pairs(slots, &mut |tensor, slot| {
-        pairs.push((tensor.without_node(), slot.clone()));
-        true
-    });
-    let mut from_host = Vec::new();
-    for (tensor, slot) in pairs {
+    let (mut from_host, mut outcome) = (Vec::new(), Ok(()));
+    let mut copy = |tensor: &Raw, slot: &Raw| -> Result<()> {
+        let tensor = tensor.without_node();
         if tensor.storage.device().is_cpu() {
-            from_host.push((tensor.dense()?, slot));
-        } else {
-            in_place::copy(&slot, &tensor.to(slot.storage.device())?)?;
+            from_host.push((tensor.dense()?, slot.clone()));
+            return Ok(());
         }
-    }
-    Ok(from_host)
+        in_place::copy(slot, &tensor.to(slot.storage.device())?)
+    };
+    tensors.pairs(slots, &mut |tensor, slot| {
+        outcome = copy(tensor, slot);
+        outcome.is_ok()
+    });
+    outcome.map(|()| from_host)
 }
 
 /// These tensors outside the autograd graph.
