@@ -67,8 +67,8 @@ impl<M: Multiplier> Dots<'_, M> {
         self.run_in(Adjacent);
     }
 
-    /// The same with `right[starts[n] + indices[i / lanes] · lanes + i mod lanes]` as right side. `len` is a multiple of
-    /// the lanes.
+    /// The same, but vector `i` of a row of the left side is multiplied by vector `indices[i]` of each row of the right
+    /// side. `len` is a multiple of the lanes.
     pub(crate) fn run_indexed(self, indices: &[usize]) {
         self.run_in(Indexed(indices));
     }

@@ -40,8 +40,8 @@ pub(super) enum MemoryFormat {
     },
 }
 
-/// What a kernel computes beside the operation. The operation's third input is a bias, or with a gradient a mask: the
-/// gradient of the result counts as 0 where the mask is at most 0.
+/// What a kernel computes beside the operation. The third input of the convolution is a bias. That of a gradient is a
+/// mask: the gradient of the result counts as 0 where the mask is at most 0.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Fused {
     Nothing,
@@ -158,7 +158,9 @@ impl ConvolutionOp {
                 }
             }),
         }?;
-        running.note_result(&inputs, &out, op);
+        if matches!(fused, Fused::Nothing | Fused::Relu) {
+            running.note_result(&inputs, &out, op);
+        }
         Ok(out)
     }
 

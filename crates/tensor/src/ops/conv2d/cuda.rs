@@ -61,8 +61,8 @@ struct WeightGrad {
     step: [i32; 3],
 }
 
-/// Computes one of the three convolutions. `inputs` are two of image, weight and result, those that it does not compute,
-/// in this order; see [`Fused`] for the third input. Something fused requires [`is_fused`].
+/// Computes one of the three convolutions. `inputs` are the two of image, weight and result that it does not compute, in
+/// this order; [`Fused`] explains the third. Anything but `Fused::Nothing` requires [`is_fused`].
 pub(super) fn convolve(
     device: &CudaDevice,
     kind: ConvolutionKind,
@@ -154,8 +154,8 @@ fn check_taps(op: &'static str, conv: &Conv) -> Result<()> {
     count(op, conv.channels as usize * conv.kernel_area() + CHUNK).map(drop)
 }
 
-/// The number of images as an end of the loop in `add_up`. An error unless 32 bits can count them and the images of a
-/// step, by which a thread goes beyond the last.
+/// Where the loop over images in `add_up` ends. An error if the 32-bit number of an image could overflow: the last step of
+/// a thread goes up to THREADS · CLUSTER images beyond the end.
 fn end_image(op: &'static str, batch: usize) -> Result<i64> {
     count(op, batch + THREADS * CLUSTER)?;
     Ok(batch as i64)

@@ -41,8 +41,8 @@ fn launch(op: &'static str, mask: &Raw) -> Result<Launch> {
 
 /// The flat indices of the true elements of a contiguous mask, in order. Waits for the device.
 ///
-/// Other threads may change the mask between the two kernels, which gives some places out of date or 0, but only places
-/// inside the mask.
+/// If another thread changes the mask between the two kernels, some places are outdated or 0, but all lie inside the
+/// mask.
 pub(super) fn places(op: &'static str, device: &CudaDevice, mask: &Raw) -> Result<Raw> {
     let n = mask.shape().elements();
     if n == 0 {

@@ -1,5 +1,5 @@
-//! Pooling on a device: one kernel of `pool2d.cu` per kind of pooling, compiled for the sizes of windows. Sizes of planes
-//! are arguments, so that images of other sizes need no other kernels.
+//! Pooling on a device: one kernel of `pool2d.cu` per kind of pooling, compiled for the sizes of windows and a few
+//! classes of planes. Sizes of planes are arguments, so that a kernel serves images of many sizes.
 
 use bytemuck::{Pod, Zeroable};
 use pagelock_cuda::{Argument, Launch};
