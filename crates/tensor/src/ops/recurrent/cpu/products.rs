@@ -297,20 +297,20 @@ mod tests {
         T::C: Real + Element<Kind = Float>,
     {
         let is_bf16 = T::DTYPE == DType::BF16;
-        let cuts =
-            [Parts::forward, Parts::backward].map(|cut| [96, 160, 256].map(|hidden| cut(1, hidden, GATES, is_bf16)));
-        for (level, parts) in
-            levels().into_iter().flat_map(|level| cuts.as_flattened().iter().map(move |&parts| (level, parts)))
-        {
+        for level in levels() {
             with_level(level, || {
-                let whole = products::<T>(parts, ROWS, 1);
-                let most = parts.units * parts.count / WIDTH;
-                for (group, count) in [(ROWS, 2), (8, 1), (8, most), (7, 2), (3, 1), (2, 1), (1, 1), (1, most)] {
-                    assert!(
-                        products::<T>(parts, group, count) == whole,
-                        "{group} rows, {count} parts, {parts:?}, {level:?}, {}",
-                        T::DTYPE
-                    );
+                let cuts = [Parts::forward, Parts::backward]
+                    .map(|cut| [96, 160, 256].map(|hidden| cut(1, hidden, GATES, is_bf16)));
+                for &parts in cuts.as_flattened() {
+                    let whole = products::<T>(parts, ROWS, 1);
+                    let most = parts.units * parts.count / WIDTH;
+                    for (group, count) in [(ROWS, 2), (8, 1), (8, most), (7, 2), (3, 1), (2, 1), (1, 1), (1, most)] {
+                        assert!(
+                            products::<T>(parts, group, count) == whole,
+                            "{group} rows, {count} parts, {parts:?}, {level:?}, {}",
+                            T::DTYPE
+                        );
+                    }
                 }
             });
         }
