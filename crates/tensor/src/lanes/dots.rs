@@ -172,13 +172,15 @@ fn products<M: Multiplier, O: Order, const R: usize, const N: usize>(
     for (vectors, row) in zip(&mut rights[..], right) {
         *vectors = order.part(M::vectors(row), whole);
     }
-    for i in 0..whole {
+    let mut i = 0;
+    while i < whole {
         let at = order.at(i);
         for m in 0..R {
             for n in 0..N {
                 sums[m][n] = multiplier.add_products(rights[n][at], lefts[m][i], sums[m][n]);
             }
         }
+        i += 1;
     }
     let rest = whole * M::lanes();
     if rest < len {

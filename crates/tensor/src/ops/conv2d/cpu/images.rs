@@ -16,7 +16,7 @@ use super::pass::{Pass, Tiling};
 use super::weight_grad::{in_tasks, total};
 use super::{ConvDims, Gradient};
 use crate::element::Real;
-use crate::inlined::Slice;
+use crate::inlined::{Array, Slice};
 use crate::lanes::{Dots, FromPlanes, Numbers, StridedRows, ToPlanes, tile_rows};
 use crate::scratch;
 
@@ -103,7 +103,7 @@ impl Block {
         if ys.is_empty() || xs.is_empty() {
             return Ok(()); // only padding is read
         }
-        let [y_offset, x_offset] = [rows, columns].map(|axis| axis.origin.min(0).unsigned_abs());
+        let [y_offset, x_offset] = [rows, columns].mapped(|axis| axis.origin.min(0).unsigned_abs());
         let at_a_time = (VECTORS_AT_A_TIME / plane).clamp(1, from.channels);
         scratch::with((at_a_time * plane + lanes) * lanes, |vectors: &mut [R]| {
             for first in (0..from.channels).step_by(at_a_time) {
@@ -120,7 +120,7 @@ impl Block {
                     for y in ys.clone() {
                         let row = &vectors[(y * width + xs.start) * lanes..][..xs.len() * lanes];
                         let to = self.entry(channel, y - ys.start + y_offset, x_offset);
-                        entries[to..][..row.len()].copy_from_slice(row);
+                        entries[to..][..row.len()].copy_from(row);
                     }
                 }
             }
