@@ -84,12 +84,7 @@ pub(super) fn with_packed<E: Entries>(
     scratch::with(n_taps, |offsets: &mut [usize]| {
         scratch::with(pass.groups * n_taps * tiles * tile_rows, |weights| {
             scratch::with(pass.groups * tiles * tile_rows, |starts| {
-                let mut to = offsets.iter_mut();
-                for phases in pass.phases() {
-                    pass.for_each_tap(phases, |entry, y, x, _| {
-                        *to.next().expect("one per tap") = offset(entry, y, x);
-                    });
-                }
+                pass.find_offsets(offsets, offset);
                 pack::<E>(pass, tile_rows, weight, weights);
                 pack_bias(pass, tile_rows, bias, starts);
                 body(&Packed { entries, tile_rows, tiles, offsets, weights, starts })

@@ -221,10 +221,7 @@ pub(super) fn weight_and_bias_grad<S: Simd, R: Real>(
     let (lanes, plane) = (block.lanes, pass.target_plane());
     scratch::with(pass.n_all_taps(), |starts: &mut [usize]| {
         scratch::with(plane, |indices: &mut [usize]| {
-            let mut start = starts.iter_mut();
-            pass.for_each_tap((0, 0), |channel, y, x, _| {
-                *start.next().expect("one per tap") = block.entry(channel, y.shift, x.shift);
-            });
+            pass.find_offsets(starts, |channel, y, x| block.entry(channel, y.shift, x.shift));
             std::iter::zip(&mut *indices, block.targets((0, 0))).for_each(|(to, [entry, _])| *to = entry / lanes);
             let gradients = WeightGrad { simd, pass, block, starts, indices, x, gradient };
             in_tasks(d, lanes, grads, |images, sums| {

@@ -159,6 +159,14 @@ impl Pass {
         }
     }
 
+    /// Fills `offsets` with `offset(entry, row, column)` of every tap of all pairs of phases, in the order of the sums.
+    pub(super) fn find_offsets(&self, offsets: &mut [usize], offset: impl Fn(usize, Tap, Tap) -> usize) {
+        let mut to = offsets.iter_mut();
+        for phases in self.phases() {
+            self.for_each_tap(phases, |entry, y, x, _| *to.next().expect("one per tap") = offset(entry, y, x));
+        }
+    }
+
     /// The index of the first weight of a target channel of a group.
     pub(super) fn first_weight(&self, group: usize, channel: usize) -> usize {
         group * self.weights.group + channel * self.weights.target

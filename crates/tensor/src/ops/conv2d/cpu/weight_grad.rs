@@ -47,7 +47,9 @@ pub(super) fn run<E: Entries>(
         let source =
             Planes::choose::<E::Factor>((pass.rows, pass.columns), (pass.source_channels, E::lanes()), d.batch, LIMITS);
         scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
-            tap_offsets(d, &source, offsets);
+            pass.find_offsets(offsets, |entry, y, x| {
+                source.plane(entry, y.phase, x.phase) + source.distance(y.shift, x.shift)
+            });
             let task = Task { entries, d, source, gradient: source.identity(), offsets, x, grad_out };
             in_tasks(d, source.images, grads, |images, sums| task.run(images, sums))
         })
@@ -78,19 +80,6 @@ pub(super) fn in_tasks<R: Real>(
     scratch::sum_of_tasks(d.batch.div_ceil(images), grads, |i, sums| {
         task(i * images..((i + 1) * images).min(d.batch), sums)
     })
-}
-
-/// The offset of each tap's pixels in a block, in the order of the weights.
-fn tap_offsets(d: &ConvDims, planes: &Planes, offsets: &mut [usize]) {
-    let mut offsets = offsets.iter_mut();
-    for channel in 0..d.in_channels / d.groups {
-        for y in planes.rows.taps(0) {
-            for x in planes.columns.taps(0) {
-                let entry = planes.plane(channel, y.phase, x.phase) + planes.distance(y.shift, x.shift);
-                *offsets.next().expect("one per tap") = entry;
-            }
-        }
-    }
 }
 
 /// The sum of the elements. Eight independent partial sums hide the latency of additions.
