@@ -102,6 +102,7 @@ fn one_number_of_a_tensor_that_holds_another_count() {
 /// Before the fix, the program was aborted.
 #[test]
 fn a_vector_of_more_elements_than_fit_is_refused() {
+    let _alone = alone();
     let many = Tensor::scalar(1.0).unwrap().expand([1_usize << 45]).unwrap();
     let refused = many.to_vec::<f32>().unwrap_err();
     assert!(refused.is_out_of_memory());
