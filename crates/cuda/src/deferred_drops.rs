@@ -8,7 +8,11 @@
 //! Events are queried without the lock of the queue, since host functions defer drops, too. An entry stays in the queue
 //! until it is known to be done, so that other threads find it meanwhile.
 
-use std::{collections::VecDeque, mem};
+use std::{
+    collections::VecDeque,
+    mem, thread,
+    time::{Duration, Instant},
+};
 
 use crate::{
     device_shared::DeviceShared,
@@ -36,6 +40,9 @@ struct Deferred {
     event: EventHandle, // recorded, untimed
     memory: DeferredDrop,
 }
+
+/// About the time that a copy of a few hundred kilobytes takes.
+const BETWEEN_QUERIES: Duration = Duration::from_micros(20);
 
 /// How many events a scan queries.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -122,6 +129,24 @@ impl DeferredDrops {
         }
     }
 
+    /// Frees the oldest entries as the device is done with them, until none is left, `limit` has passed, or the driver
+    /// cannot say. Asks the driver again and again, since its own waits have no limit.
+    pub(crate) fn wait_at_most(&self, shared: &DeviceShared, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while let Some((number, event)) = self.first() {
+            // SAFETY: as in `release_finished`.
+            match unsafe { shared.driver.query_event(event) } {
+                Ok(true) => self.take(number).into_iter().for_each(|done| done.free(shared)),
+                Ok(false) if Instant::now() < deadline => thread::sleep(BETWEEN_QUERIES),
+                Ok(false) | Err(_) => return,
+            }
+        }
+    }
+
+    fn first(&self) -> Option<(u64, EventHandle)> {
+        lock(&self.queue).entries.front().map(|first| (first.number, first.event))
+    }
+
     fn take_first_above(&self, max_bytes: usize) -> Option<Deferred> {
         let mut queue = lock(&self.queue);
         let len_bytes: usize = queue.entries.iter().map(|deferred| deferred.memory.len_bytes).sum();
@@ -188,5 +213,28 @@ mod tests {
         drops.clear(shared, true);
 
         assert_eq!((freed.load(Relaxed), drops.len()), (10, 0));
+    }
+
+    #[test]
+    fn a_wait_ends_with_the_device_or_at_its_limit() {
+        let device = Device::software(Config::default()).unwrap();
+        let stream = device.stream().unwrap();
+        let (drops, freed, shared) = (DeferredDrops::default(), Arc::new(AtomicUsize::new(0)), device.core().shared());
+        let (finish, finished) = std::sync::mpsc::channel::<()>();
+        let call = stream.call(move || drop(finished.recv())).unwrap();
+        for _ in 0..3 {
+            let event = Recorded::new(stream.core(), EventTiming::Untimed).unwrap();
+            let freed = Arc::clone(&freed);
+            let free = Box::new(move || drop(freed.fetch_add(1, Relaxed)));
+            drops.defer(event, DeferredDrop { len_bytes: 1, free });
+        }
+
+        drops.wait_at_most(shared, Duration::from_millis(20));
+        assert_eq!((freed.load(Relaxed), drops.len()), (0, 3));
+
+        drop(finish);
+        drops.wait_at_most(shared, Duration::from_secs(60));
+        assert_eq!((freed.load(Relaxed), drops.len()), (3, 0));
+        call.wait().unwrap();
     }
 }

@@ -6,6 +6,7 @@ use std::{
         Arc, PoisonError, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
+    time::Duration,
 };
 
 use pagelock_memory::{Budget, ByteSize, PageLocker, Resource, Trim};
@@ -437,6 +438,10 @@ impl DeviceCore {
     }
 }
 
+/// How long a reservation that finds the budget full waits for copies out of dropped buffers. The copies may be queued
+/// behind long kernels. Without a limit, it would wait for ever if it is made under a lock that a host function needs.
+const TRIM_WAITS_AT_MOST: Duration = Duration::from_secs(10);
+
 /// Frees page-locked memory when it is short.
 impl Trim for DeviceCore {
     fn trim(&self) -> usize {
@@ -444,7 +449,7 @@ impl Trim for DeviceCore {
             return 0;
         }
         self.deferred.release_finished(&self.shared, Scan::All);
-        self.dropped_buffers.wait_down_to(&self.shared, 0);
+        self.dropped_buffers.wait_at_most(&self.shared, TRIM_WAITS_AT_MOST);
         self.staging.trim(&self.shared);
         self.page_locked.trim()
     }

@@ -5,8 +5,9 @@ use std::cell::Cell;
 /// A cache that holds bytes of a budget without using them; see [`Budget::add_pool`](crate::Budget::add_pool).
 ///
 /// [`trim`](Trim::trim) is called wherever bytes are reserved and the budget is full, also in the middle of an operation
-/// that holds its tensors. It may drop what it holds, and allocate. It must not wait for a tensor, a device or a lock that a
-/// thread may hold while it reserves bytes.
+/// that holds its tensors. It may drop what it holds, and allocate. It must not wait for a tensor or a lock that a thread may
+/// hold while it reserves bytes. It may wait for a device, but not without a time limit: what the device runs may wait for
+/// such a lock.
 ///
 /// # Examples
 /// ```
