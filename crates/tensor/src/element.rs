@@ -121,7 +121,7 @@ mod sealed {
     use crate::tensor::Raw;
 
     /// Elements have no padding, so that they can be moved as bytes.
-    pub trait Sealed: bytemuck::NoUninit {
+    pub trait Sealed: bytemuck::NoUninit + bytemuck::Zeroable {
         /// Copies a host tensor of this element type in row-major order. A method here is compiled once.
         fn copy_out(from: &Raw, op: &'static str, out: &mut [Self]) -> Result<()>;
     }

@@ -2,10 +2,10 @@
 //!
 //! Read `op.rs` next: how operations make tensors.
 
-use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+use bytemuck::allocation::try_zeroed_vec;
 use pagelock_memory::{self as memory, ByteSize, MemoryKind};
 
 use crate::autograd::{NodeRef, no_grad};
@@ -434,29 +434,13 @@ impl<K: Kind> Tensor<K> {
     #[track_caller]
     pub fn to_vec<T: Element<Kind = K>>(&self) -> Result<Vec<T>> {
         let _here = pagelock_cuda::here();
-        let mut out = self.zeros_for_elements()?;
+        let mut out = try_zeroed_vec(self.len()).map_err(|()| {
+            let asked = ByteSize(size_of::<T>() as u64 * self.len() as u64);
+            let source = memory::Error::OutOfMemory { asked, kind: MemoryKind::Pageable };
+            Error::Memory { op: "to_vec", shape: *self.shape(), dtype: T::DTYPE, source }
+        })?;
         self.raw.copy_to_slice("to_vec", &mut out)?;
         Ok(out)
-    }
-
-    /// A zero for each element. The elements of an expanded tensor may be more than any machine can hold.
-    fn zeros_for_elements<T: Element>(&self) -> Result<Vec<T>> {
-        const LARGE: usize = 1 << 20; // elements
-        let len = self.len();
-        // `vec!` gets zeros from the system without writing them, but aborts the program if there is no memory. So large
-        // lengths are tried first; without `black_box`, the compiler would leave out an allocation that nothing uses.
-        let is_granted = || {
-            let mut room = Vec::<T>::new();
-            let granted = room.try_reserve_exact(len).is_ok();
-            drop(black_box(room));
-            granted
-        };
-        if len > LARGE && !is_granted() {
-            let asked = ByteSize(size_of::<T>() as u64 * len as u64);
-            let source = memory::Error::OutOfMemory { asked, kind: MemoryKind::Pageable };
-            return Err(Error::Memory { op: "to_vec", shape: *self.shape(), dtype: T::DTYPE, source });
-        }
-        Ok(vec![T::ZERO; len])
     }
 
     /// Copies all elements, in row-major order, into `out`, converted if they are of another precision; waits for a device

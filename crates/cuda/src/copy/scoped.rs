@@ -2,12 +2,15 @@
 
 use std::{cell::Cell, marker::PhantomData, process};
 
+use bytemuck::allocation::try_zeroed_vec;
+use pagelock_memory::{ByteSize, MemoryKind};
+
 use super::check_same_length;
 use crate::{
     buffer::{DeviceBuffer, DeviceView, DeviceViewMut},
     device_copy::DeviceCopy,
     driver::EventTiming,
-    error::Result,
+    error::{Error, Result},
     event::Recorded,
     sanitize,
     stream::Stream,
@@ -104,12 +107,16 @@ impl Stream {
     /// Copies the elements of `source` to a vector. Returns when the copy is done.
     ///
     /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) if the system has no memory for the vector,
     /// [`Error::OtherDevice`](crate::Error::OtherDevice), [`Error::Driver`](crate::Error::Driver).
     #[track_caller]
     pub fn read<'a, T: DeviceCopy>(&self, source: impl Into<DeviceView<'a, T>>) -> Result<Vec<T>> {
         let _here = sanitize::here();
         let source = source.into();
-        let mut target = vec![T::zeroed(); source.len()];
+        let mut target = try_zeroed_vec(source.len()).map_err(|()| {
+            let asked = ByteSize(source.len_bytes() as u64);
+            Error::Memory(pagelock_memory::Error::OutOfMemory { asked, kind: MemoryKind::Pageable })
+        })?;
         self.scope(|scope| scope.download(source, &mut target))?;
         Ok(target)
     }
