@@ -3,7 +3,8 @@
 //!
 //! An object counts from its allocation until it is freed, so reusing an allocation costs nothing here. The budget is
 //! charged in steps of [`STEP`] bytes, before an operation makes a tensor ([`check`]). Until the next check, the
-//! budget lacks what one operation allocates, and what infallible functions allocate between two operations.
+//! budget lacks what one operation allocates, and what infallible functions allocate between two operations. Requests
+//! of more bytes than a step reserve them at once, so that a refused request takes nothing from others.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -31,7 +32,8 @@ static PAYMENTS: Mutex<Vec<HeapReservation>> = Mutex::new(Vec::new());
 /// Bytes of the heap, counted until this is dropped.
 #[derive(Debug)]
 pub struct CountedHeap {
-    len_bytes: usize,
+    len_bytes: usize,                   // charged in steps
+    _reserved: Option<HeapReservation>, // for a request of more than a step, charged at once
 }
 
 impl CountedHeap {
@@ -39,7 +41,7 @@ impl CountedHeap {
     pub fn new(len_bytes: usize) -> CountedHeap {
         let len_bytes = len_bytes + PER_ALLOCATION;
         LIVE.fetch_add(len_bytes, Relaxed);
-        CountedHeap { len_bytes }
+        CountedHeap { len_bytes, _reserved: None }
     }
 
     /// Like [`new`](Self::new), but fails if the budget refuses the bytes.
@@ -47,8 +49,14 @@ impl CountedHeap {
     /// # Errors
     /// [`Error::WorkingMemory`].
     pub fn granted(op: &'static str, purpose: &'static str, len_bytes: usize) -> std::result::Result<Self, Error> {
-        let counted = CountedHeap::new(len_bytes);
-        check().map(|()| counted).map_err(|source| Error::WorkingMemory { op, purpose, source })
+        let granted = if len_bytes <= STEP {
+            let counted = CountedHeap::new(len_bytes);
+            check().map(|()| counted)
+        } else {
+            HeapReservation::new(len_bytes as u64)
+                .map(|reserved| CountedHeap { len_bytes: 0, _reserved: Some(reserved) })
+        };
+        granted.map_err(|source| Error::WorkingMemory { op, purpose, source })
     }
 
     /// Counts `len_bytes` from now on, instead of the bytes before.
@@ -140,5 +148,12 @@ mod tests {
         assert!(PAID.load(Relaxed) >= before.max(100 * STEP));
         drop(objects);
         assert!(PAID.load(Relaxed) < 50 * STEP);
+    }
+
+    #[test]
+    fn a_refused_request_takes_nothing_from_others() {
+        let before = PAID.load(Relaxed);
+        assert!(CountedHeap::granted("test", "a request", 1 << 60).is_err());
+        assert!(PAID.load(Relaxed) < before + 200 * STEP); // tests that run meanwhile count much less
     }
 }
