@@ -19,9 +19,11 @@ fn each(
     mut compute: impl FnMut(usize, Matrix) -> Result<Matrix>,
 ) -> Result<Tensor> {
     let &[ref batch @ .., n, m] = x.dims() else { unreachable!("{op}: x was checked to hold matrices") };
-    // All elements, and ten copies of a matrix, each as a square of the longest side.
-    let side = n.max(m).max(rows).max(columns);
-    let n_elements = side.saturating_mul(side).saturating_mul(10).saturating_add(x.len());
+    // All elements, and five matrices of the largest kind that a decomposition makes: a matrix above an identity, or q
+    // above r.
+    let (long, short) = (n.max(m), n.min(m));
+    let largest = long.saturating_add(short).saturating_mul(short).max(rows.saturating_mul(columns));
+    let n_elements = largest.saturating_mul(5).saturating_add(x.len());
     let bytes = n_elements.saturating_mul(size_of::<f64>()).min(isize::MAX as usize);
     let _reserved = CountedHeap::granted(op, "the matrices to decompose", bytes)?;
     let numbers = x.detach().to_vec::<f64>()?;

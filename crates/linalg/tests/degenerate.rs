@@ -226,3 +226,13 @@ proptest! {
         check_eigh(&lower.add(&lower.tril(-1).unwrap().t().unwrap()).unwrap()).unwrap();
     }
 }
+
+/// Before the fix, the memory of a square matrix was asked for.
+#[test]
+fn tall_matrices_need_little_more_than_themselves() -> Result<()> {
+    let x = Tensor::ones([200_000, 2])?;
+    let (q, r) = linalg::qr(&x)?;
+    assert_eq!((q.dims(), r.dims()), (&[200_000, 2][..], &[2, 2][..]));
+    assert_eq!(linalg::svd(&x)?.1.dims(), [2]);
+    Ok(())
+}
