@@ -231,9 +231,9 @@ fn pool_plane<R: Real>([rows, columns]: [Axis; 2], combine: impl Combine, x: &[R
 /// Combines the columns of a line, in which `height` rows are combined already.
 #[inline(always)]
 fn pool_line<R: Real>(columns: Axis, combine: impl Combine, line: &[R], out: &mut [R], height: usize) {
-    if let Axis::Sliding { kernel, stride, .. } = columns {
+    if let Axis::Sliding { stride, .. } = columns {
         out.set_to(combine.identity());
-        for tap in 0..kernel {
+        for tap in columns.taps() {
             let (windows, first) = columns.tap(tap);
             for_each_stepped(stride, &mut out[windows], &line[first..], |out, &x| *out = combine.apply(*out, x));
         }

@@ -174,6 +174,11 @@ fn largest(pooling: Pooling, geometry: Pool2dOptions, image: &Raw) -> Result<Raw
     let shape_and_dtype = (resized(image.shape(), dims.out_size), if is_place { DType::I64 } else { image.dtype() });
     match image.storage.device() {
         Device::Cpu => on_cpu(MAX, [Some(image)], shape_and_dtype, &mut |inputs, out| {
+            let of_window = dims.kernel[0].min(dims.in_size[0]).saturating_mul(dims.in_size[1]);
+            if is_place && u32::try_from(of_window).is_err() {
+                let expected = "at most 2^32 pixels, so that positions in them have 32 bits; split the image";
+                return Err(Error::bad_argument(MAX, "the rows of a window", of_window, expected));
+            }
             by_real!(inputs.dtype(), R => {
                 let x = inputs.view::<R>(0).data;
                 match is_place {

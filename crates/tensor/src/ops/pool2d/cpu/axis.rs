@@ -37,6 +37,14 @@ impl Axis {
         }
     }
 
+    /// The taps of a window that lie inside the image in at least one window.
+    pub(super) fn taps(self) -> Range<usize> {
+        let Axis::Sliding { in_size, out_size, kernel, stride, padding } = self else {
+            unreachable!("adaptive windows have no taps");
+        };
+        padding.saturating_sub((out_size - 1) * stride)..kernel.min(in_size + padding)
+    }
+
     /// The windows whose tap number `tap` lies inside the image, and the pixel under it in the first of them. In the
     /// next window, that pixel is `stride` further.
     pub(super) fn tap(self, tap: usize) -> (Range<usize>, usize) {

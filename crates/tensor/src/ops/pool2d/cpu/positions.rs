@@ -37,7 +37,7 @@ pub(super) fn run<R: Real>(axes: [Axis; 2], x: Stored<'_, R>, out: &mut [i64]) -
 /// windows' first row.
 #[inline(always)]
 fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], (best, places): (&mut [R], &mut [u32]), out: &mut [i64]) {
-    let Axis::Sliding { kernel, stride, .. } = columns else { unreachable!("only sliding windows have a largest") };
+    let Axis::Sliding { stride, .. } = columns else { unreachable!("only sliding windows have a largest") };
     let width = columns.in_size();
     for (i, out) in out.chunks_exact_mut(columns.out_size()).enumerate() {
         let (window, x) = (rows.window(i), &x[rows.window(i).start * width..]);
@@ -45,7 +45,7 @@ fn plane<R: Real>([rows, columns]: [Axis; 2], x: &[R], (best, places): (&mut [R]
             let at = columns.window(j).start;
             (*best, *place) = (x[at], at as u32);
         }
-        for (y, tap) in (0..window.len()).flat_map(|y| (0..kernel).map(move |tap| (y, tap))) {
+        for (y, tap) in (0..window.len()).flat_map(|y| columns.taps().map(move |tap| (y, tap))) {
             let (windows, first) = columns.tap(tap);
             let (best, places, at) = (&mut best[windows.clone()], &mut places[windows], y * width + first);
             match stride {
