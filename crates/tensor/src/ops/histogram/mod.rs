@@ -4,7 +4,7 @@ mod cuda;
 
 use crate::cpu::{Key, PIECE, Stored, vectorized};
 use crate::device::Device;
-use crate::element::{DType, Real};
+use crate::element::{DType, Element, Real};
 use crate::error::{Error, Result};
 use crate::inlined::{Array, Slice, zip};
 use crate::kind::{Float, Int};
@@ -66,6 +66,14 @@ impl Tensor {
         if bins == 0 || !(max - min).is_finite() || min > max {
             let expected = format!("it must be at least 1, and the bounds {min} and {max} finite and in order");
             return Err(Error::bad_argument("histc", "bins", bins, expected));
+        }
+        let fits = by_real!(self.dtype(), R => {
+            let [min, max, n] = [min, max, bins as f64].mapped(R::from_f64);
+            ((max - min) * n).is_finite()
+        });
+        if !fits {
+            let expected = format!("its product with {bins} bins must be finite in {}", self.dtype());
+            return Err(Error::bad_argument("histc", "max - min", max - min, expected));
         }
         if let Device::Cuda(device) = self.device() {
             let counts = cuda::counts("histc", &device, flat.raw(), bins, Some([min, max]))?;
