@@ -36,13 +36,12 @@ pub(super) struct Faults {
 struct State {
     /// On the device, once a call had indices.
     note: Option<DeviceBuffer<u8>>,
-    /// The distinct calls since the host last found no fault; if some are captured, all calls so far. The note counts
-    /// them from 1.
+    /// The distinct calls since the host last found no fault, after those that it keeps. The note counts them from 1.
     sites: Vec<Indexed>,
     /// Whether a call had indices since the host looked at the note.
     is_due: bool,
-    /// Whether a captured step has a call with indices: its launches do not set `is_due`.
-    is_captured: bool,
+    /// How many of the first calls are kept, since captured steps may repeat them. Their launches do not set `is_due`.
+    n_kept: usize,
 }
 
 impl CudaDevice {
@@ -54,13 +53,15 @@ impl CudaDevice {
         launch: impl FnOnce([Argument<'_>; 2]) -> Result<()>,
     ) -> Result<()> {
         let mut state = self.faults().state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { note, sites, is_due, is_captured } = &mut *state;
+        let State { note, sites, is_due, n_kept } = &mut *state;
         *is_due = true;
-        *is_captured |= capture::number() > 0;
         let site = sites.iter().position(|known| *known == indexed).unwrap_or_else(|| {
             sites.push(indexed);
             sites.len() - 1
         });
+        if capture::number() > 0 {
+            *n_kept = (*n_kept).max(site + 1);
+        }
         let note = match note {
             Some(note) => note,
             None => {
@@ -82,8 +83,8 @@ impl CudaDevice {
     /// one.
     pub(crate) fn check_faults(&self) -> Result<()> {
         let mut state = self.faults().state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { note: Some(note), sites, is_due, is_captured } = &mut *state else { return Ok(()) };
-        if !(*is_due || *is_captured) {
+        let State { note: Some(note), sites, is_due, n_kept } = &mut *state else { return Ok(()) };
+        if !*is_due && *n_kept == 0 {
             return Ok(());
         }
         let failed = |source| Error::cuda("index", source);
@@ -93,9 +94,7 @@ impl CudaDevice {
         let [site, index] = [numbers[0], numbers[1]].mapped(i64::from_ne_bytes);
         let site = usize::try_from(site - 1).ok().and_then(|site| sites.get(site));
         let Some(&Indexed { op, dim, shape }) = site else {
-            if !*is_captured {
-                sites.clear(); // all their calls are done
-            }
+            sites.truncate(*n_kept); // the calls of the others are done
             return Ok(());
         };
         self.stream().fill(note, 0).map_err(failed)?;
