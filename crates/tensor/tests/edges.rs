@@ -3,7 +3,7 @@
 
 use std::f64::consts::PI;
 
-use pagelock_tensor::{DType, Float, PadMode, Result, ScatterReduce, Steps, Tensor, TensorMap, no_grad};
+use pagelock_tensor::{DType, Float, PadMode, Pool2dOptions, Result, ScatterReduce, Steps, Tensor, TensorMap, no_grad};
 
 fn floats(x: &Tensor) -> Result<Vec<f64>> {
     x.to_vec()
@@ -322,5 +322,29 @@ fn an_average_of_a_large_image_is_as_precise_as_its_mean() -> Result<()> {
     let average = image.adaptive_avg_pool2d([1, 1])?.item::<f32>()?;
     assert!((average - 0.1).abs() < 1e-7, "{average}");
     assert_eq!(average, image.mean(..)?.item::<f32>()?);
+    Ok(())
+}
+
+/// Before the fix, each window was read tap by tap, also beyond the image.
+#[test]
+fn windows_can_be_much_larger_than_the_image() -> Result<()> {
+    let windows = Pool2dOptions { kernel: [1, 1 << 50], stride: [1, 1], padding: [0, 1 << 49] };
+    let x = Tensor::new([[[[1.0, 2.0, 4.0, 3.0]]]])?.set_requires_grad(true);
+    let largest = x.max_pool2d(windows)?;
+    assert_eq!(floats(&largest)?, [4.0; 5]);
+    largest.sum(..)?.backward()?;
+    assert_eq!(floats(&x.grad().unwrap())?, [0.0, 0.0, 5.0, 0.0]);
+    assert_eq!(floats(&x.avg_pool2d(windows)?)?, [10.0 / (1_u64 << 50) as f64; 5]);
+    Ok(())
+}
+
+/// Before the fix, the program was aborted.
+#[test]
+fn no_combination_can_have_any_length() -> Result<()> {
+    let x = Tensor::arange(0, 3, 1)?;
+    assert_eq!(x.combinations(1 << 40, false)?.dims(), [0, 1 << 40]);
+    assert!(x.combinations(1 << 40, true).is_err());
+    assert_eq!(x.combinations(0, false)?.dims(), [1, 0]);
+    assert_eq!(x.narrow(0, 0, 0)?.combinations(2, true)?.dims(), [0, 2]);
     Ok(())
 }

@@ -284,6 +284,14 @@ fn steps_that_grow_or_are_empty_are_refused() {
     assert_eq!(text(Steps::packed(&[2, 0])), format!("Steps: step 1 has 0 {rest}"));
 }
 
+/// Before the fix, each step was computed.
+#[test]
+fn an_empty_batch_can_have_any_number_of_steps() {
+    let (out, _) = LSTM::new(8, 4).unwrap().forward(&Tensor::zeros([1_usize << 50, 0, 8]).unwrap()).unwrap();
+    assert_eq!(out.dims(), [1 << 50, 0, 4]);
+    out.sum(..).unwrap().backward().unwrap();
+}
+
 #[test]
 fn operands_that_do_not_fit_a_recurrent_layer_are_named() {
     let zeros = |shape: &[usize]| Tensor::zeros(shape).unwrap();

@@ -26,7 +26,7 @@ use crate::map::AnyTensor;
 pub fn vmap<I: Tree, O: Tree>(mut f: impl FnMut(&I) -> Result<O>, inputs: &I) -> Result<O> {
     let given = leaves(inputs)?;
     let n_samples = batch_size(&given)?;
-    let mut results = Vec::with_capacity(n_samples);
+    let mut results = Vec::new();
     let mut first = None;
     for index in 0..n_samples {
         let sample = f(&rebuilt(inputs, &mut samples(&given, index)?.into_iter())?)?;

@@ -8,6 +8,7 @@ use crate::autograd::{Saved, no_grad, record};
 use crate::device::Device;
 use crate::element::Scalar;
 use crate::error::{Error, Result};
+use crate::heap;
 use crate::inlined::Array;
 use crate::kind::{Float, Int, Kind, Numeric};
 use crate::op::{Derivative, Precision, Saves, widest};
@@ -89,10 +90,14 @@ fn combinations(x: &Raw, r: usize, replacement: bool) -> Result<Raw> {
     let of = if replacement && n > 0 { n.saturating_add(r).saturating_sub(1) } else { n };
     let shape = Shape::new(&[count(of, r), r])?;
     shape.check_size()?;
+    if shape.elements() == 0 {
+        return x.narrow(0, 0, 0)?.reshape_to(shape);
+    }
     let device = x.storage.device();
     if r == 2 && !device.is_cpu() {
         return x.index_select(0, pairs(n, replacement, device)?.raw())?.reshape_to(shape);
     }
+    let _counted = heap::reserve(op, "a combination", r.saturating_mul(size_of::<usize>()))?;
     let index = Tensor::<Int>::build([shape.elements()], |numbers: &mut [i64]| {
         let mut next: Vec<usize> = if replacement { vec![0; r] } else { (0..r).collect() };
         for row in numbers.chunks_exact_mut(r.max(1)) {

@@ -103,9 +103,9 @@ impl Steps {
         }
     }
 
-    /// The steps in the order in which a layer computes them.
+    /// The steps in the order in which a layer computes them; none for an empty batch, which may have any number.
     pub(super) fn in_order(&self, reverse: bool) -> impl DoubleEndedIterator<Item = Step> + '_ {
-        let count = self.count();
+        let count = if self.batch() == 0 { 0 } else { self.count() };
         (0..count).map(move |k| {
             let step = if reverse { count - 1 - k } else { k };
             let (start, rows) = self.at(step);
