@@ -312,8 +312,9 @@ pub(crate) fn indices_where(mask: &[u8], counts: &[usize], shape: &[usize], out:
     });
 }
 
-/// `x`, or zeros, where the elements at which the mask is not 0 are replaced by successive elements of `source`,
-/// which has enough of them. `counts` are those of the mask.
+/// `x`, or zeros, where the elements at which the mask is not 0 are replaced by successive elements of `source`.
+/// `counts` are those of the mask. If another thread writes to the mask meanwhile, they may differ from what is read
+/// here, and `source` may have too few elements.
 pub(crate) fn replace_where<T: Value + Pod>(
     x: Option<&[T]>,
     mask: &[u8],
@@ -323,7 +324,7 @@ pub(crate) fn replace_where<T: Value + Pod>(
 ) {
     let mut rest = source;
     let mut part = |&count: &usize| {
-        let (part, others) = rest.split_at(count);
+        let (part, others) = rest.split_at(count.min(rest.len()));
         rest = others;
         part
     };
@@ -419,4 +420,18 @@ fn flipped_index(mut index: usize, sizes: &[usize], flipped: &[usize]) -> usize 
         (index, distance) = (index / size, distance * size);
     }
     number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_that_changed_after_it_was_counted_is_no_panic() {
+        let mut out = [0; 4];
+        replace_where(None, &[1, 1, 1, 0], &[3], &[7, 8], &mut out);
+        assert_eq!(out, [7, 8, 8, 0]);
+        replace_where(None, &[1; 4], &[1], &[], &mut out);
+        assert_eq!(out, [0; 4]);
+    }
 }
