@@ -48,10 +48,8 @@ pub(super) trait Entries: Multiplier {
         first: &[[Self::Element; 2]; W],
         second: Option<&[[Self::Element; 2]; W]>,
     ) -> [[Self::Factor; W]; 2];
-    /// The number of elements of the scratch that [`rounded`](Self::rounded) needs.
-    fn scratch_len(sums: usize) -> usize;
-    /// The sums as elements: the sums themselves, or rounded ones in `scratch`.
-    fn rounded<'a>(sums: &'a [Self::Sum], scratch: &'a mut [Self::Element]) -> &'a [Self::Element];
+    /// Calls `body` with the sums as elements: the sums themselves, or rounded ones.
+    fn with_elements(sums: &[Self::Sum], body: impl FnOnce(&[Self::Element]) -> Result<()>) -> Result<()>;
 }
 
 /// The sizes of tiles.
@@ -67,7 +65,7 @@ pub(super) struct TileSizes {
 
 impl TileSizes {
     /// The sizes of tiles in vector registers.
-    fn of_vectors<M: Multiplier>(channels: usize) -> TileSizes {
+    pub(super) fn of_vectors<M: Multiplier>(channels: usize) -> TileSizes {
         TileSizes { rows: tile_rows::<M::Simd>(channels), depth: 1, lanes: M::lanes() }
     }
 }
@@ -88,11 +86,8 @@ impl<S: Simd, R: Real> Entries for Numbers<S, R> {
     fn join_halves<const W: usize>(first: &[[R; 2]; W], _: Option<&[[R; 2]; W]>) -> [[R; W]; 2] {
         R::unzipped(first)
     }
-    fn scratch_len(_: usize) -> usize {
-        0
-    }
-    fn rounded<'a>(sums: &'a [R], _: &'a mut [R]) -> &'a [R] {
-        sums
+    fn with_elements(sums: &[R], body: impl FnOnce(&[R]) -> Result<()>) -> Result<()> {
+        body(sums)
     }
 }
 
@@ -145,13 +140,11 @@ impl Entries for Bf16 {
         }
         halves
     }
-    fn scratch_len(sums: usize) -> usize {
-        sums
-    }
-    fn rounded<'a>(sums: &'a [f32], scratch: &'a mut [u16]) -> &'a [u16] {
-        let scratch = &mut scratch[..sums.len()];
-        Half::BF16.narrow(sums, scratch);
-        scratch
+    fn with_elements(sums: &[f32], body: impl FnOnce(&[u16]) -> Result<()>) -> Result<()> {
+        scratch::with(sums.len(), |rounded: &mut [u16]| {
+            Half::BF16.narrow(sums, rounded);
+            body(rounded)
+        })
     }
 }
 
@@ -203,10 +196,7 @@ impl Entries for PairsOfBf16 {
         }
         halves
     }
-    fn scratch_len(sums: usize) -> usize {
-        sums
-    }
-    fn rounded<'a>(sums: &'a [f32], scratch: &'a mut [u16]) -> &'a [u16] {
-        Bf16::rounded(sums, scratch)
+    fn with_elements(sums: &[f32], body: impl FnOnce(&[u16]) -> Result<()>) -> Result<()> {
+        Bf16::with_elements(sums, body)
     }
 }

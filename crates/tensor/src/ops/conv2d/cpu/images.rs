@@ -11,8 +11,9 @@ use pulp::Simd;
 
 use super::axis::{Axis, Tap};
 use super::correlate::{Operands, Packed, with_packed};
+use super::entries::TileSizes;
 use super::fill::Images;
-use super::pass::{Pass, Tiling};
+use super::pass::{Pass, Span};
 use super::weight_grad::{in_tasks, total};
 use super::{ConvDims, Gradient};
 use crate::element::Real;
@@ -137,38 +138,37 @@ pub(super) fn run<S: Simd, R: Real>(
     operands: Operands<'_, Numbers<S, R>>,
 ) -> Result<()> {
     let Operands { source, weight, bias, target } = operands;
-    let tile_rows = tile_rows::<S>(pass.target_channels);
+    let pass = &pass.in_tiles(TileSizes::of_vectors::<Numbers<S, R>>(pass.target_channels));
     let offset = |channel, y: Tap, x: Tap| block.entry(channel, y.shift, x.shift);
-    with_packed(Numbers::new(simd), pass, tile_rows, (weight, bias), offset, |packed| {
+    with_packed(Numbers::new(simd), pass, (weight, bias), offset, |packed| {
         scratch::with(2 * pass.target_plane(), |targets: &mut [usize]| {
             let targets = targets.as_chunks_mut().0;
             std::iter::zip(&mut *targets, pass.phases().flat_map(|phases| block.targets(phases)))
                 .for_each(|(to, target)| *to = target);
-            let task = Task { simd, pass, block, packed, targets };
-            let tiling = Tiling { channels: tile_rows, tiles: packed.tiles, images: block.lanes };
-            pass.for_each_task(tiling, target, |span, target| task.run(source, span.first_image, target))
+            let shared = Shared { simd, pass, block, packed, targets, source };
+            pass.for_each_task(block.lanes, target, |span, target| shared.run(&span, target))
         })
     })
 }
 
 /// The data that all tasks share.
-struct Task<'a, S: Simd, R: Real> {
+struct Shared<'a, S: Simd, R: Real> {
     simd: S,
     pass: &'a Pass,
     block: Block,
     packed: &'a Packed<'a, Numbers<S, R>>,
     /// [`Block::targets`] of all phases.
     targets: &'a [[usize; 2]],
+    source: &'a [R],
 }
 
-impl<S: Simd, R: Real> Task<'_, S, R> {
-    /// Computes all channels of the target's images, which begin at image `first_image` of the batch.
-    fn run(&self, source: &[R], first_image: usize, target: &mut [R]) -> Result<()> {
-        let Task { simd, pass, block, packed, .. } = *self;
-        let (lanes, plane) = (block.lanes, pass.target_plane());
+impl<S: Simd, R: Real> Shared<'_, S, R> {
+    /// Runs a task, which has all channels of some images.
+    fn run(&self, &Span { first_image, image_len, .. }: &Span, target: &mut [R]) -> Result<()> {
+        let Shared { simd, pass, block, source, .. } = *self;
+        let (lanes, plane, tile_rows) = (block.lanes, pass.target_plane(), pass.tiles.rows);
         let group_len = pass.target_channels * plane;
-        let image_len = pass.groups * group_len;
-        let n_sums = packed.tile_rows * plane * lanes;
+        let n_sums = tile_rows * plane * lanes;
         scratch::with(block.len(), |entries: &mut [R]| {
             scratch::with(n_sums.max(lanes * lanes), |sums: &mut [R]| {
                 entries.set_to(R::ZERO);
@@ -178,14 +178,14 @@ impl<S: Simd, R: Real> Task<'_, S, R> {
                         let images = (first_image + i * lanes, n_images);
                         let from = Images::of_group(source, pass.source_sizes(), images, group);
                         block.fill(simd, &from, entries)?;
-                        for tile in 0..packed.tiles {
+                        for tile in 0..pass.n_tiles() {
                             self.add_up((group, tile), entries, &mut sums[..n_sums]);
-                            let channel = tile * packed.tile_rows;
+                            let channel = tile * tile_rows;
                             simd.vectorize(ToPlanes {
                                 planes: &mut target[group * group_len + channel * plane..],
                                 distance: image_len,
                                 n_planes: n_images,
-                                len: packed.tile_rows.min(pass.target_channels - channel) * plane,
+                                len: tile_rows.min(pass.target_channels - channel) * plane,
                                 vectors: &*sums,
                                 relu: pass.relu,
                             });
@@ -199,7 +199,7 @@ impl<S: Simd, R: Real> Task<'_, S, R> {
 
     /// Computes the sums of a tile, `[channels, height, width, lanes]`.
     fn add_up(&self, (group, tile): (usize, usize), entries: &[R], sums: &mut [R]) {
-        let Task { pass, packed, mut targets, .. } = *self;
+        let Shared { pass, packed, mut targets, .. } = *self;
         let mut taps = 0..0;
         for phases in pass.phases() {
             taps = taps.end..taps.end + pass.n_taps(phases);

@@ -1,10 +1,13 @@
 //! A pass: the convolution, or the gradient of the image, over a whole batch. Defines its sums and its division into
 //! tasks; `correlate.rs` and `images.rs` are two ways of running one.
 
+use std::ops::Range;
+
 use pagelock_memory::Result;
 
 use super::ConvDims;
 use super::axis::{Axis, ConvAxis, Tap};
+use super::entries::TileSizes;
 use crate::inlined::Array;
 use crate::parallel::try_for_each_chunk_mut;
 
@@ -22,8 +25,9 @@ pub(super) struct Pass {
     pub(super) target_channels: usize,
     /// Source channels per entry, which one product adds up (`entries.rs`).
     pub(super) entry_channels: usize,
-    /// The number of entries whose taps at one position of the kernel are consecutive; divides the number of entries.
-    pub(super) entry_depth: usize,
+    /// The sizes of tiles. Taps of `tiles.depth` entries, which divides the number of entries, at one position of the
+    /// kernel are consecutive.
+    pub(super) tiles: TileSizes,
     /// Whether sums below zero become zero.
     pub(super) relu: bool,
     weights: WeightStrides,
@@ -63,7 +67,7 @@ impl Pass {
             source_channels: inputs,
             target_channels: outputs,
             entry_channels: 1,
-            entry_depth: 1,
+            tiles: TileSizes { rows: 1, depth: 1, lanes: 1 },
             relu: false,
             weights: WeightStrides {
                 group: outputs * inputs * taps,
@@ -96,6 +100,16 @@ impl Pass {
     /// The same with its source split into phases, and `entry_channels` channels in each entry.
     pub(super) fn split(&self, entry_channels: usize) -> Pass {
         Pass { rows: self.rows.split(), columns: self.columns.split(), entry_channels, ..*self }
+    }
+
+    /// The same in tiles of these sizes.
+    pub(super) fn in_tiles(&self, tiles: TileSizes) -> Pass {
+        Pass { tiles, ..*self }
+    }
+
+    /// Tiles for the target channels of a group.
+    pub(super) fn n_tiles(&self) -> usize {
+        self.target_channels.div_ceil(self.tiles.rows)
     }
 
     /// Entries for the channels of a group.
@@ -145,10 +159,10 @@ impl Pass {
         (row, column): (usize, usize),
         mut each: impl FnMut(usize, Tap, Tap, (usize, Option<usize>)),
     ) {
-        for first_entry in (0..self.source_entries()).step_by(self.entry_depth) {
+        for first_entry in (0..self.source_entries()).step_by(self.tiles.depth) {
             for y in self.rows.taps(row) {
                 for x in self.columns.taps(column) {
-                    for entry in first_entry..first_entry + self.entry_depth {
+                    for entry in first_entry..first_entry + self.tiles.depth {
                         let first = entry * self.entry_channels;
                         let has_second = self.entry_channels == 2 && first + 1 < self.source_channels;
                         let weight = first * self.weights.source + y.index * self.weights.row + x.index;
@@ -172,35 +186,38 @@ impl Pass {
         group * self.weights.group + channel * self.weights.target
     }
 
-    /// Divides the target into tasks, by sizes alone, and runs them.
+    /// Divides the target into tasks, by sizes alone, and runs them. Blocks have `block_images` images.
     pub(super) fn for_each_task<T: Send>(
         &self,
-        tiling: Tiling,
+        block_images: usize,
         target: &mut [T],
         task: impl Fn(Span, &mut [T]) -> Result<()> + Sync,
     ) -> Result<()> {
-        let image_len = self.groups * self.target_channels * self.target_plane();
-        let images = images_per_task(self.batch, self.work_per_image, TASK_WORK).next_multiple_of(tiling.images);
-        let tiles_per_task = self.tiles_per_task(tiling);
-        if tiles_per_task == tiling.tiles {
+        let tiles_per_task = self.tiles_per_task(block_images);
+        if tiles_per_task == self.n_tiles() {
+            let image_len = self.groups * self.target_channels * self.target_plane();
+            let images = images_per_task(self.batch, self.work_per_image).next_multiple_of(block_images);
             return try_for_each_chunk_mut(target, images * image_len, |i, target| {
-                task(Span { first_image: i * images, groups: (0, self.groups), tiles: (0, tiling.tiles) }, target)
+                let (groups, tiles) = (0..self.groups, 0..self.n_tiles());
+                task(Span { first_image: i * images, groups, tiles, image_len }, target)
             });
         }
-        let tasks_per_group = tiling.tiles / tiles_per_task;
-        let channels = tiles_per_task * tiling.channels;
-        try_for_each_chunk_mut(target, channels * self.target_plane(), |i, target| {
-            let (first_image, part) = (i / (self.groups * tasks_per_group), i % (self.groups * tasks_per_group));
-            let group = part / tasks_per_group;
-            let tile = part % tasks_per_group * tiles_per_task;
-            task(Span { first_image, groups: (group, group + 1), tiles: (tile, tile + tiles_per_task) }, target)
+        let tasks_per_group = self.n_tiles() / tiles_per_task;
+        let image_len = tiles_per_task * self.tiles.rows * self.target_plane();
+        try_for_each_chunk_mut(target, image_len, |i, target| {
+            let (first_image, task_of_image) =
+                (i / (self.groups * tasks_per_group), i % (self.groups * tasks_per_group));
+            let group = task_of_image / tasks_per_group;
+            let tile = task_of_image % tasks_per_group * tiles_per_task;
+            task(Span { first_image, groups: group..group + 1, tiles: tile..tile + tiles_per_task, image_len }, target)
         })
     }
 
     /// All tiles, or fewer when there are few images with much work in each.
-    fn tiles_per_task(&self, Tiling { channels, tiles, images }: Tiling) -> usize {
+    fn tiles_per_task(&self, block_images: usize) -> usize {
         const FEW_IMAGES: usize = 8;
-        let whole = self.target_channels.is_multiple_of(channels) && images == 1;
+        let tiles = self.n_tiles();
+        let whole = self.target_channels.is_multiple_of(self.tiles.rows) && block_images == 1;
         if self.batch >= FEW_IMAGES || !whole || self.work_per_image < 2 * TASK_WORK {
             return tiles;
         }
@@ -210,46 +227,19 @@ impl Pass {
     }
 }
 
-/// The number of images per task, such that a task has about `task_work` and the number of tasks is a power of two:
+/// The number of images per task, such that a task has about `TASK_WORK` and the number of tasks is a power of two:
 /// then two or four threads get equally many tasks of equal length.
-pub(super) fn images_per_task(batch: usize, work_per_image: usize, task_work: usize) -> usize {
-    let tasks = batch.saturating_mul(work_per_image).div_ceil(task_work).next_power_of_two();
+pub(super) fn images_per_task(batch: usize, work_per_image: usize) -> usize {
+    let tasks = batch.saturating_mul(work_per_image).div_ceil(TASK_WORK).next_power_of_two();
     batch.div_ceil(tasks).max(1)
-}
-
-/// How target channels and images are grouped.
-#[derive(Clone, Copy)]
-pub(super) struct Tiling {
-    /// Channels per tile.
-    pub(super) channels: usize,
-    /// Tiles per group.
-    pub(super) tiles: usize,
-    /// Images per block.
-    pub(super) images: usize,
 }
 
 /// The part of a pass that a task computes: the images of its target, which begin at image `first_image` of the batch,
 /// and ranges of groups and tiles.
-#[derive(Clone, Copy)]
 pub(super) struct Span {
     pub(super) first_image: usize,
-    pub(super) groups: (usize, usize),
-    pub(super) tiles: (usize, usize),
-}
-
-impl Span {
-    /// The number of target channels of one group.
-    pub(super) fn channels(&self, pass: &Pass, tile_channels: usize) -> usize {
-        ((self.tiles.1 - self.tiles.0) * tile_channels).min(pass.target_channels)
-    }
-
+    pub(super) groups: Range<usize>,
+    pub(super) tiles: Range<usize>,
     /// Elements of the task's target per image.
-    pub(super) fn image_len(&self, pass: &Pass, tile_channels: usize) -> usize {
-        (self.groups.1 - self.groups.0) * self.channels(pass, tile_channels) * pass.target_plane()
-    }
-
-    /// The first target plane of a tile, counted from the task's first plane of the same image.
-    pub(super) fn first_plane(&self, pass: &Pass, tile_channels: usize, group: usize, tile: usize) -> usize {
-        (group - self.groups.0) * pass.target_channels + (tile - self.tiles.0) * tile_channels
-    }
+    pub(super) image_len: usize,
 }

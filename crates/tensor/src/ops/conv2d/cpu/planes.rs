@@ -7,7 +7,8 @@
 //!
 //! Invariant: once the block is cleared, entries without a source pixel stay zero.
 
-use super::axis::Axis;
+use super::axis::{Axis, Tap};
+use super::pass::Pass;
 use crate::inlined::Array;
 
 /// The layout of a block.
@@ -40,23 +41,17 @@ impl Planes {
     }
 
     /// The layout that wastes the least: several images if they are small, some rows of an image if it is large.
-    ///
-    /// A block has `channels` planes for each phase. Factors are `F`, of which `lanes` are added up at once.
-    pub(super) fn choose<F>(
-        (rows, columns): (Axis, Axis),
-        (channels, lanes): (usize, usize),
-        batch: usize,
-        limits: Limits,
-    ) -> Planes {
-        let all_rows = rows.targets(0);
-        let layout = |images, block_rows| Planes::new(rows, columns, images, block_rows, lanes);
-        let fits = |planes: &Planes| planes.block_len(channels) * size_of::<F>() <= limits.block_bytes;
+    /// Factors are `F`, of which `lanes` are added up at once.
+    pub(super) fn choose<F>(pass: &Pass, lanes: usize, limits: Limits) -> Planes {
+        let all_rows = pass.rows.targets(0);
+        let layout = |images, block_rows| Planes::new(pass.rows, pass.columns, images, block_rows, lanes);
+        let fits = |planes: &Planes| planes.block_len(pass.source_entries()) * size_of::<F>() <= limits.block_bytes;
         if !fits(&layout(1, all_rows)) {
             let block_rows = (1..all_rows).rev().find(|&n| fits(&layout(1, n))).unwrap_or(1);
             return layout(1, block_rows);
         }
         let small = |planes: &Planes| fits(planes) && planes.vectors(all_rows) <= limits.plane_vectors;
-        let several = (2..=batch).map(|images| layout(images, all_rows)).take_while(small);
+        let several = (2..=pass.batch).map(|images| layout(images, all_rows)).take_while(small);
         // Vectors per image, compared without division.
         several.fold(layout(1, all_rows), |best, planes| {
             let waste = |a: &Planes, b: &Planes| a.vectors(all_rows) * b.images;
@@ -113,9 +108,14 @@ impl Planes {
         ((channel * phases.0 + row_phase) * phases.1 + column_phase) * self.plane_len
     }
 
-    /// The distance between an entry and the one `rows` rows and `columns` columns after it.
-    pub(super) fn distance(&self, rows: usize, columns: usize) -> usize {
-        rows * self.images * self.pitch + columns
+    /// The index at which the pixels of a tap begin, in the plane of that channel that it reads.
+    pub(super) fn offset(&self, channel: usize, y: Tap, x: Tap) -> usize {
+        self.plane(channel, y.phase, x.phase) + y.shift * self.images * self.pitch + x.shift
+    }
+
+    /// Target rows of a block whose first one is `first_row`.
+    pub(super) fn rows_from(&self, first_row: usize) -> usize {
+        self.block_rows.min(self.rows.targets(0) - first_row)
     }
 }
 

@@ -1,36 +1,27 @@
 //! Writing sums to the rows of the target. Sums are stored phase by phase, with unused ones behind each row.
 
-use std::ops::Range;
-
 use bytemuck::Pod;
 use pulp::{Simd, WithSimd};
 
 use super::fill::{piece, piece_mut};
-use crate::inlined::{Array, from_fn};
+use super::pass::Pass;
+use super::planes::Planes;
+use crate::inlined::from_fn;
 
-/// The sums of a tile of channels, and the part of the target that they are written to.
+/// The sums of a tile of channels for the rows of a block, and the part of the target that they are written to.
 pub(super) struct TileRows<'a, T> {
+    pub(super) pass: &'a Pass,
+    pub(super) planes: &'a Planes,
+    /// The block's first target row of each phase.
+    pub(super) first_row: usize,
+    /// The tile's channels that are written.
+    pub(super) channels: usize,
     /// `[row phases, column phases, channels, rows, images, pitch]`
     pub(super) sums: &'a [T],
-    /// Sums per pair of phases.
-    pub(super) phase_len: usize,
-    /// Sums per channel.
-    pub(super) channel_len: usize,
-    /// The distance from a row of sums to the next one.
-    pub(super) row_len: usize,
-    /// The distance from an image's row of sums to the next image's.
-    pub(super) pitch: usize,
     /// Begins with the first plane of the tile in its first image.
     pub(super) target: &'a mut [T],
     pub(super) image_len: usize,
     pub(super) n_images: usize,
-    pub(super) channels: usize,
-    /// The size of a target plane, `[height, width]`.
-    pub(super) size: [usize; 2],
-    /// Phases of rows and columns.
-    pub(super) steps: [usize; 2],
-    /// The target rows that are written.
-    pub(super) rows: Range<usize>,
 }
 
 impl<T: Pod> WithSimd for TileRows<'_, T> {
@@ -38,8 +29,8 @@ impl<T: Pod> WithSimd for TileRows<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let (phases, phase_len) = (self.phases()[1], self.phase_len);
-        match (phases, self.size[1]) {
+        let (phases, phase_len) = (self.pass.columns.target_phases(), self.phase_len());
+        match (phases, self.pass.columns.target_size) {
             (1, 16..) => self.write(&Whole::<16>),
             (1, 8..) => self.write(&Whole::<8>),
             (1, 4..) => self.write(&Whole::<4>),
@@ -51,25 +42,33 @@ impl<T: Pod> WithSimd for TileRows<'_, T> {
 }
 
 impl<T: Pod> TileRows<'_, T> {
-    /// Phases of rows and columns that are not empty.
-    fn phases(&self) -> [usize; 2] {
-        [0, 1].mapped(|axis| self.steps[axis].min(self.size[axis]))
+    /// Sums per channel and pair of phases.
+    fn channel_len(&self) -> usize {
+        self.planes.covered(self.planes.rows_from(self.first_row))
+    }
+
+    /// Sums per pair of phases.
+    fn phase_len(&self) -> usize {
+        self.pass.tiles.rows * self.channel_len()
     }
 
     #[inline(always)]
     fn write(self, kind: &impl WriteRow) {
-        let ([height, width], [row_phases, column_phases]) = (self.size, self.phases());
-        let next_phase = self.phase_len * column_phases;
+        let Pass { rows, columns, .. } = self.pass;
+        let (width, plane, row_phases) = (columns.target_size, self.pass.target_plane(), rows.target_phases());
+        let (pitch, next_phase) = (self.planes.sums_pitch(), self.phase_len() * columns.target_phases());
+        let end = (self.first_row + self.planes.block_rows) * rows.target_step;
+        let pixels = self.first_row * rows.target_step * width..end.min(rows.target_size) * width;
         for image in 0..self.n_images {
             for channel in 0..self.channels {
-                let sums = &self.sums[channel * self.channel_len + image * self.pitch..];
-                let plane = &mut self.target[image * self.image_len + channel * height * width..];
+                let sums = &self.sums[channel * self.channel_len() + image * pitch..];
+                let plane = &mut self.target[image * self.image_len + channel * plane..];
                 let (mut phase, mut start) = (0, 0);
-                for to in plane[self.rows.start * width..self.rows.end * width].chunks_exact_mut(width) {
+                for to in plane[pixels.clone()].chunks_exact_mut(width) {
                     kind.write(&sums[start + phase..], to);
                     phase += next_phase;
                     if phase == row_phases * next_phase {
-                        (phase, start) = (0, start + self.row_len);
+                        (phase, start) = (0, start + self.planes.images * pitch);
                     }
                 }
             }

@@ -20,9 +20,6 @@ use crate::inlined::{Slice, zip};
 use crate::lanes::{Dots, StridedRows};
 use crate::scratch;
 
-/// The fewest multiply-adds that make a task worth its own sums: about ten microseconds.
-const TASK_WORK: usize = 1 << 20;
-
 /// With more tasks, adding up their sums would take too much of the time.
 const MAX_TASKS: usize = 16;
 
@@ -44,12 +41,9 @@ pub(super) fn run<E: Entries>(
     }
     let pass = Pass::forward(d).split(1);
     masked::<E>(gradient, |grad_out| {
-        let source =
-            Planes::choose::<E::Factor>((pass.rows, pass.columns), (pass.source_channels, E::lanes()), d.batch, LIMITS);
+        let source = Planes::choose::<E::Factor>(&pass, E::lanes(), LIMITS);
         scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
-            pass.find_offsets(offsets, |entry, y, x| {
-                source.plane(entry, y.phase, x.phase) + source.distance(y.shift, x.shift)
-            });
+            pass.find_offsets(offsets, |entry, y, x| source.offset(entry, y, x));
             let task = Task { entries, d, source, gradient: source.identity(), offsets, x, grad_out };
             in_tasks(d, source.images, grads, |images, sums| task.run(images, sums))
         })
@@ -75,7 +69,7 @@ pub(super) fn in_tasks<R: Real>(
     grads: &mut [R],
     task: impl Fn(Range<usize>, &mut [R]) -> Result<()> + Sync,
 ) -> Result<()> {
-    let images = images_per_task(d.batch, d.work_per_image(), TASK_WORK).max(d.batch.div_ceil(MAX_TASKS));
+    let images = images_per_task(d.batch, d.work_per_image()).max(d.batch.div_ceil(MAX_TASKS));
     let images = images.next_multiple_of(at_a_time);
     scratch::sum_of_tasks(d.batch.div_ceil(images), grads, |i, sums| {
         task(i * images..((i + 1) * images).min(d.batch), sums)
