@@ -330,6 +330,18 @@ fn an_infinite_pixel_reaches_only_its_own_windows() {
 }
 
 #[test]
+fn without_input_channels_the_bias_alone_has_a_gradient() {
+    for batch in [3, 17] {
+        let case = Case::new(dims(batch, [0, 3], [5, 5], 3));
+        for level in levels() {
+            case.check::<f32>(level, 1e-6);
+            case.check_fused(level);
+        }
+        case.check::<bf16>(best(), 4e-3);
+    }
+}
+
+#[test]
 fn a_batch_without_images_has_a_gradient_of_zero() {
     let case = Case::new(dims(0, [2, 3], [5, 5], 3));
 

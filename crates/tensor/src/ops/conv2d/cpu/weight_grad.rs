@@ -106,6 +106,9 @@ impl<E: Entries> Task<'_, E> {
         sums.set_to(E::Sum::zeroed());
         let (sums, biases) = sums.split_at_mut(d.out_channels * n_sources * d.kernel[0] * d.kernel[1]);
         self.biases(images.clone(), biases);
+        if sums.is_empty() {
+            return Ok(()); // there are no input channels
+        }
         scratch::with(self.source.block_len(n_sources), |source: &mut [E::Factor]| {
             scratch::with(self.gradient.block_len(n_gradients), |gradient: &mut [E::Factor]| {
                 for first in images.clone().step_by(self.source.images) {
