@@ -55,34 +55,34 @@ impl<M: Multiplier, const R: usize> WithSimd for Fixed<'_, M, R> {
         let mut at = 0;
         if const { R == 1 && Tiled::<M::Simd, R, 6>::FITS } {
             while at + 6 <= n_vectors {
-                self.columns::<6>(at);
+                self.sum_vectors::<6>(at);
                 at += 6;
             }
         }
         if Tiled::<M::Simd, R, 3>::FITS {
             // Four vectors at the end are taken as two and two, not as three and one.
             while at + 3 == n_vectors || at + 5 <= n_vectors {
-                self.columns::<3>(at);
+                self.sum_vectors::<3>(at);
                 at += 3;
             }
         }
         if Tiled::<M::Simd, R, 2>::FITS {
             while at + 2 <= n_vectors {
-                self.columns::<2>(at);
+                self.sum_vectors::<2>(at);
                 at += 2;
             }
         }
         while at < n_vectors {
-            self.columns::<1>(at);
+            self.sum_vectors::<1>(at);
             at += 1;
         }
     }
 }
 
 impl<M: Multiplier, const R: usize> Fixed<'_, M, R> {
-    /// The sums of vectors `at..at + P`.
+    /// Computes the sums of vectors `at..at + P`.
     #[inline(always)]
-    fn columns<const P: usize>(&mut self, at: usize) {
+    fn sum_vectors<const P: usize>(&mut self, at: usize) {
         let Tile { multiplier, start, offsets, weights, source, vectors, sums: to, .. } = &mut self.0;
         let lanes = M::lanes();
         let mut sums = [[multiplier.sums(start[0]); P]; R];
