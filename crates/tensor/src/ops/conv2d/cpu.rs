@@ -128,7 +128,9 @@ fn correlate<R: Real>(
         };
         scratch::reals(source, |source| {
             scratch::reals(weight, |weight| {
-                scratch::reals_mut(target, |target| lanes::dispatch(Correlate { pass, source, weight, bias, target }))
+                scratch::reals_mut(target, |target| {
+                    lanes::dispatch(Correlate { pass, operands: Operands { source, weight, bias, target } })
+                })
             })
         })
     })
@@ -136,10 +138,7 @@ fn correlate<R: Real>(
 
 struct Correlate<'a, R> {
     pass: Pass,
-    source: &'a [R],
-    weight: &'a [R],
-    bias: Option<&'a [R]>,
-    target: &'a mut [R],
+    operands: Operands<'a, R, R>,
 }
 
 impl<R: Real> WithSimd for Correlate<'_, R> {
@@ -147,8 +146,7 @@ impl<R: Real> WithSimd for Correlate<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
-        let Correlate { pass, source, weight, bias, target } = self;
-        let operands = Operands { source, weight, bias, target };
+        let Correlate { pass, operands } = self;
         match Block::for_pass::<S, R>(&pass) {
             Some(block) => images::run(simd, &pass, block, operands),
             None => correlate::run(Numbers::<S, R>::new(simd), &pass, operands),
@@ -175,6 +173,7 @@ pub(crate) fn weight_and_bias_grad<R: Real>(
     gradient: Gradient<Stored<'_, R>>,
     grads: StoredMut<'_, R>,
 ) -> Result<()> {
+    let pass = &Pass::forward(d);
     let positive = gradient.positive.unwrap_or([][..].into());
     scratch::reals_mut(grads, |grads| {
         #[cfg(target_arch = "x86_64")]
@@ -182,13 +181,13 @@ pub(crate) fn weight_and_bias_grad<R: Real>(
             && let (Stored::Halves(x, Half::BF16), Stored::Halves(numbers, Half::BF16)) = (x, gradient.numbers)
         {
             let positive = gradient.positive.map(Stored::halves);
-            return weight_grad::run(bf16, d, x, Gradient { numbers, positive }, bytemuck::cast_slice_mut(grads));
+            return weight_grad::run(bf16, pass, x, Gradient { numbers, positive }, bytemuck::cast_slice_mut(grads));
         }
         scratch::reals(x, |x| {
             scratch::reals(gradient.numbers, |numbers| {
                 scratch::reals(positive, |positive| {
                     let gradient = Gradient { numbers, positive: gradient.positive.map(|_| positive) };
-                    lanes::dispatch(WeightGrad { d, x, gradient, grads })
+                    lanes::dispatch(WeightGrad { pass, x, gradient, grads })
                 })
             })
         })
@@ -196,7 +195,7 @@ pub(crate) fn weight_and_bias_grad<R: Real>(
 }
 
 struct WeightGrad<'a, R> {
-    d: &'a ConvDims,
+    pass: &'a Pass,
     x: &'a [R],
     gradient: Gradient<&'a [R]>,
     grads: &'a mut [R],
@@ -207,11 +206,10 @@ impl<R: Real> WithSimd for WeightGrad<'_, R> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> Result<()> {
-        let WeightGrad { d, x, gradient, grads } = self;
-        let pass = Pass::forward(d);
-        match Block::for_weight_grad::<S, R>(&pass) {
-            Some(block) => images::weight_and_bias_grad(simd, d, (&pass, block), (x, gradient), grads),
-            None => weight_grad::run(Numbers::<S, R>::new(simd), d, x, gradient, grads),
+        let WeightGrad { pass, x, gradient, grads } = self;
+        match Block::for_weight_grad::<S, R>(pass) {
+            Some(block) => images::weight_and_bias_grad(simd, pass, block, (x, gradient), grads),
+            None => weight_grad::run(Numbers::<S, R>::new(simd), pass, x, gradient, grads),
         }
     }
 }

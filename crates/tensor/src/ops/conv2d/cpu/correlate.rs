@@ -23,15 +23,15 @@ use crate::scratch;
 /// A block fits in the second-level cache.
 const LIMITS: Limits = Limits { block_bytes: 192 << 10, plane_vectors: 64, prefers_large: false };
 
-/// The tensors of a pass: `target = Σ weight · source + bias`.
-pub(super) struct Operands<'a, E: Entries> {
-    pub(super) source: &'a [E::Element],
-    pub(super) weight: &'a [E::Element],
-    pub(super) bias: Option<&'a [E::Sum]>,
-    pub(super) target: &'a mut [E::Element],
+/// The tensors of a pass, `target = Σ weight · source + bias`: elements `T`, and sums `R`.
+pub(super) struct Operands<'a, T, R> {
+    pub(super) source: &'a [T],
+    pub(super) weight: &'a [T],
+    pub(super) bias: Option<&'a [R]>,
+    pub(super) target: &'a mut [T],
 }
 
-pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E>) -> Result<()> {
+pub(super) fn run<E: Entries>(entries: E, pass: &Pass, operands: Operands<'_, E::Element, E::Sum>) -> Result<()> {
     let Operands { source, weight, bias, target } = operands;
     let pass = pass.split(E::CHANNELS);
     let tiles = E::tiling(pass.source_entries(), pass.target_channels);

@@ -36,8 +36,8 @@ pub(super) trait Entries: Multiplier {
     fn add_up(tile: Tile<'_, Self>) {
         tile.run();
     }
-    /// Adds dot products. The rows of the right side belong to channels, and each channel has `taps` rows.
-    fn add_dots(dots: Dots<'_, Self>, _taps: usize) -> Result<()> {
+    /// Adds dot products. The rows of the right side belong to `channels`, which have equally many.
+    fn add_dots(dots: Dots<'_, Self>, _channels: usize) -> Result<()> {
         dots.run();
         Ok(())
     }
@@ -98,13 +98,14 @@ impl Entries for Bf16 {
 
     /// Uses matrix units if the processor has them and channels fill half of one. Each tap is a matrix product: its
     /// entries of all channels times the transposed left side.
-    fn add_dots(dots: Dots<'_, Self>, taps: usize) -> Result<()> {
+    fn add_dots(dots: Dots<'_, Self>, channels: usize) -> Result<()> {
         let Dots { left, right, starts, len, .. } = dots;
-        let (channels, n) = (starts.len() / taps, dots.sums.len() / starts.len());
+        let n = dots.sums.len() / starts.len();
         if Amx::new().is_none() || channels.min(n) < amx::SIDE {
             dots.run();
             return Ok(());
         }
+        let taps = starts.len() / channels;
         let distance = starts[taps] - starts[0];
         scratch::with(Packed::packed_len([len, n]), |pairs| {
             let packed = Packed::new([len, n], left.numbers, [1, left.distance], pairs);

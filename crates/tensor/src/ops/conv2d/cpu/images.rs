@@ -9,13 +9,13 @@ use std::ops::Range;
 use pagelock_memory::Result;
 use pulp::Simd;
 
+use super::Gradient;
 use super::axis::{Axis, Tap};
 use super::correlate::{Operands, Packed, with_packed};
 use super::entries::TileSizes;
 use super::fill::Images;
 use super::pass::{Pass, Span};
 use super::weight_grad::{in_tasks, total};
-use super::{ConvDims, Gradient};
 use crate::element::Real;
 use crate::inlined::{Array, Slice};
 use crate::lanes::{Dots, FromPlanes, Numbers, StridedRows, ToPlanes, tile_rows};
@@ -131,12 +131,7 @@ impl Block {
 }
 
 /// `target = Σ weight · source + bias`
-pub(super) fn run<S: Simd, R: Real>(
-    simd: S,
-    pass: &Pass,
-    block: Block,
-    operands: Operands<'_, Numbers<S, R>>,
-) -> Result<()> {
+pub(super) fn run<S: Simd, R: Real>(simd: S, pass: &Pass, block: Block, operands: Operands<'_, R, R>) -> Result<()> {
     let Operands { source, weight, bias, target } = operands;
     let pass = &pass.in_tiles(TileSizes::of_vectors::<Numbers<S, R>>(pass.target_channels));
     let offset = |channel, y: Tap, x: Tap| block.entry(channel, y.shift, x.shift);
@@ -213,8 +208,8 @@ impl<S: Simd, R: Real> Shared<'_, S, R> {
 /// [`weight_and_bias_grad`](super::weight_and_bias_grad) with vectors over images.
 pub(super) fn weight_and_bias_grad<S: Simd, R: Real>(
     simd: S,
-    d: &ConvDims,
-    (pass, block): (&Pass, Block),
+    pass: &Pass,
+    block: Block,
     (x, gradient): (&[R], Gradient<&[R]>),
     grads: &mut [R],
 ) -> Result<()> {
@@ -224,7 +219,7 @@ pub(super) fn weight_and_bias_grad<S: Simd, R: Real>(
             pass.find_offsets(starts, |channel, y, x| block.entry(channel, y.shift, x.shift));
             std::iter::zip(&mut *indices, block.targets((0, 0))).for_each(|(to, [entry, _])| *to = entry / lanes);
             let gradients = WeightGrad { simd, pass, block, starts, indices, x, gradient };
-            in_tasks(d, lanes, grads, |images, sums| {
+            in_tasks(pass, lanes, grads, |images, sums| {
                 let len = pass.target_channels * plane;
                 scratch::with(block.len(), |entries: &mut [R]| {
                     scratch::with((len + lanes) * lanes, |vectors: &mut [R]| {
@@ -262,11 +257,10 @@ impl<S: Simd, R: Real> WeightGrad<'_, S, R> {
             for (group, sums) in sums.chunks_exact_mut(channels * starts.len()).enumerate() {
                 let images = |tensor, sizes| Images::of_group(tensor, sizes, (first, n_images), group);
                 block.fill(simd, &images(x, pass.source_sizes()), entries)?;
-                let sizes = [pass.groups, channels, plane];
-                let numbers = images(gradient.numbers, sizes);
+                let numbers = images(gradient.numbers, pass.target_sizes());
                 simd.vectorize(FromPlanes {
                     planes: numbers.pixels,
-                    positive: gradient.positive.map(|positive| images(positive, sizes).pixels),
+                    positive: gradient.positive.map(|positive| images(positive, pass.target_sizes()).pixels),
                     distance: numbers.image_len,
                     n_planes: n_images,
                     len: channels * plane,

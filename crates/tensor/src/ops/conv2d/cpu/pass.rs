@@ -148,6 +148,11 @@ impl Pass {
         [self.groups, self.source_channels, self.source_plane()]
     }
 
+    /// Groups of the target, channels per group and pixels per channel.
+    pub(super) fn target_sizes(&self) -> [usize; 3] {
+        [self.groups, self.target_channels, self.target_plane()]
+    }
+
     pub(super) fn source_plane(&self) -> usize {
         self.rows.source_size * self.columns.source_size
     }
@@ -196,7 +201,7 @@ impl Pass {
         let tiles_per_task = self.tiles_per_task(block_images);
         if tiles_per_task == self.n_tiles() {
             let image_len = self.groups * self.target_channels * self.target_plane();
-            let images = images_per_task(self.batch, self.work_per_image).next_multiple_of(block_images);
+            let images = self.images_per_task().next_multiple_of(block_images);
             return try_for_each_chunk_mut(target, images * image_len, |i, target| {
                 let (groups, tiles) = (0..self.groups, 0..self.n_tiles());
                 task(Span { first_image: i * images, groups, tiles, image_len }, target)
@@ -213,6 +218,13 @@ impl Pass {
         })
     }
 
+    /// The number of images per task, such that a task has about `TASK_WORK` and the number of tasks is a power of two:
+    /// then two or four threads get equally many tasks of equal length.
+    pub(super) fn images_per_task(&self) -> usize {
+        let tasks = self.batch.saturating_mul(self.work_per_image).div_ceil(TASK_WORK).next_power_of_two();
+        self.batch.div_ceil(tasks).max(1)
+    }
+
     /// All tiles, or fewer when there are few images with much work in each.
     fn tiles_per_task(&self, block_images: usize) -> usize {
         const FEW_IMAGES: usize = 8;
@@ -225,13 +237,6 @@ impl Pass {
         let enough = (TASK_WORK * tiles * self.groups).div_ceil(self.work_per_image).max(2);
         (enough..tiles).find(|&n| tiles.is_multiple_of(n)).unwrap_or(tiles)
     }
-}
-
-/// The number of images per task, such that a task has about `TASK_WORK` and the number of tasks is a power of two:
-/// then two or four threads get equally many tasks of equal length.
-pub(super) fn images_per_task(batch: usize, work_per_image: usize) -> usize {
-    let tasks = batch.saturating_mul(work_per_image).div_ceil(TASK_WORK).next_power_of_two();
-    batch.div_ceil(tasks).max(1)
 }
 
 /// The part of a pass that a task computes: the images of its target, which begin at image `first_image` of the batch,

@@ -10,11 +10,11 @@ use std::ops::Range;
 use bytemuck::Zeroable;
 use pagelock_memory::Result;
 
+use super::Gradient;
 use super::entries::Entries;
 use super::fill::{Fill, Images};
-use super::pass::{Pass, images_per_task};
+use super::pass::Pass;
 use super::planes::{Limits, Planes};
-use super::{ConvDims, Gradient};
 use crate::element::Real;
 use crate::inlined::{Slice, zip};
 use crate::lanes::{Dots, StridedRows};
@@ -30,22 +30,22 @@ const LIMITS: Limits = Limits { block_bytes: 256 << 10, plane_vectors: 40, prefe
 /// `grads = Σ gradient · x`, followed by `Σ gradient` for each channel if `grads` is longer than that.
 pub(super) fn run<E: Entries>(
     entries: E,
-    d: &ConvDims,
+    pass: &Pass,
     x: &[E::Element],
     gradient: Gradient<&[E::Element]>,
     grads: &mut [E::Sum],
 ) -> Result<()> {
-    if d.batch == 0 || grads.is_empty() {
+    if pass.batch == 0 || grads.is_empty() {
         grads.set_to(E::Sum::zeroed());
         return Ok(());
     }
-    let pass = Pass::forward(d).split(1);
+    let pass = &pass.split(1);
     masked::<E>(gradient, |grad_out| {
-        let source = Planes::choose::<E::Factor>(&pass, E::lanes(), LIMITS);
-        scratch::with(pass.source_channels * d.kernel[0] * d.kernel[1], |offsets: &mut [usize]| {
+        let source = Planes::choose::<E::Factor>(pass, E::lanes(), LIMITS);
+        scratch::with(pass.n_all_taps(), |offsets: &mut [usize]| {
             pass.find_offsets(offsets, |entry, y, x| source.offset(entry, y, x));
-            let task = Task { entries, d, source, gradient: source.identity(), offsets, x, grad_out };
-            in_tasks(d, source.images, grads, |images, sums| task.run(images, sums))
+            let shared = Shared { entries, pass, source, gradient: source.identity(), offsets, x, grad_out };
+            in_tasks(pass, source.images, grads, |images, sums| shared.run(images, sums))
         })
     })
 }
@@ -64,15 +64,14 @@ fn masked<E: Entries>(gradient: Gradient<&[E::Element]>, body: impl FnOnce(&[E::
 /// Calls `task` with ranges of images, multiples of `at_a_time` but for the last, and a slice for their sums; adds
 /// these up.
 pub(super) fn in_tasks<R: Real>(
-    d: &ConvDims,
+    pass: &Pass,
     at_a_time: usize,
     grads: &mut [R],
     task: impl Fn(Range<usize>, &mut [R]) -> Result<()> + Sync,
 ) -> Result<()> {
-    let images = images_per_task(d.batch, d.work_per_image()).max(d.batch.div_ceil(MAX_TASKS));
-    let images = images.next_multiple_of(at_a_time);
-    scratch::sum_of_tasks(d.batch.div_ceil(images), grads, |i, sums| {
-        task(i * images..((i + 1) * images).min(d.batch), sums)
+    let images = pass.images_per_task().max(pass.batch.div_ceil(MAX_TASKS)).next_multiple_of(at_a_time);
+    scratch::sum_of_tasks(pass.batch.div_ceil(images), grads, |i, sums| {
+        task(i * images..((i + 1) * images).min(pass.batch), sums)
     })
 }
 
@@ -87,9 +86,9 @@ pub(super) fn total<E: Entries>(elements: &[E::Element]) -> E::Sum {
 }
 
 /// The data that all tasks share.
-struct Task<'a, E: Entries> {
+struct Shared<'a, E: Entries> {
     entries: E,
-    d: &'a ConvDims,
+    pass: &'a Pass,
     source: Planes,
     gradient: Planes,
     offsets: &'a [usize],
@@ -97,20 +96,19 @@ struct Task<'a, E: Entries> {
     grad_out: &'a [E::Element],
 }
 
-impl<E: Entries> Task<'_, E> {
+impl<E: Entries> Shared<'_, E> {
     /// The sums over some images: those of the weights, followed by those of the biases if `sums` is longer than
     /// that.
     fn run(&self, images: Range<usize>, sums: &mut [E::Sum]) -> Result<()> {
-        let d = self.d;
-        let (n_sources, n_gradients) = (d.in_channels / d.groups, d.out_channels / d.groups);
+        let Pass { groups, source_channels, target_channels, .. } = *self.pass;
         sums.set_to(E::Sum::zeroed());
-        let (sums, biases) = sums.split_at_mut(d.out_channels * n_sources * d.kernel[0] * d.kernel[1]);
+        let (sums, biases) = sums.split_at_mut(groups * target_channels * self.offsets.len());
         self.biases(images.clone(), biases);
         if sums.is_empty() {
             return Ok(()); // there are no input channels
         }
-        scratch::with(self.source.block_len(n_sources), |source: &mut [E::Factor]| {
-            scratch::with(self.gradient.block_len(n_gradients), |gradient: &mut [E::Factor]| {
+        scratch::with(self.source.block_len(source_channels), |source: &mut [E::Factor]| {
+            scratch::with(self.gradient.block_len(target_channels), |gradient: &mut [E::Factor]| {
                 for first in images.clone().step_by(self.source.images) {
                     let n_images = self.source.images.min(images.end - first);
                     // The padding is still zero from the previous block, unless that had other rows or more images.
@@ -127,9 +125,9 @@ impl<E: Entries> Task<'_, E> {
 
     /// Adds the gradients of each channel, image by image.
     fn biases(&self, images: Range<usize>, biases: &mut [E::Sum]) {
-        let (channels, plane) = (self.d.out_channels, self.d.out_size[0] * self.d.out_size[1]);
+        let [groups, channels, plane] = self.pass.target_sizes();
         for image in images {
-            let planes = self.grad_out[image * channels * plane..].chunks_exact(plane);
+            let planes = self.grad_out[image * groups * channels * plane..].chunks_exact(plane);
             zip(&mut biases[..], planes).for_each(|(bias, plane)| *bias = *bias + total::<E>(plane));
         }
     }
@@ -137,25 +135,24 @@ impl<E: Entries> Task<'_, E> {
     /// Adds the products of some images.
     fn images(
         &self,
-        (first, n_images): (usize, usize),
+        images: (usize, usize),
         (source, gradient): (&mut [E::Factor], &mut [E::Factor]),
         sums: &mut [E::Sum],
     ) -> Result<()> {
-        let group_len = sums.len() / self.d.groups;
+        let pass = self.pass;
+        let group_len = sums.len() / pass.groups;
         for first_row in (0..self.source.rows.targets(0)).step_by(self.source.block_rows) {
             for (group, sums) in sums.chunks_exact_mut(group_len).enumerate() {
                 if !self.source.has_all_rows() {
                     source.set_to(E::Factor::zeroed());
                     gradient.set_to(E::Factor::zeroed());
                 }
-                let fill = |planes: &Planes, pixels, channels, block| {
-                    let plane = planes.rows.source_size * planes.columns.source_size;
-                    let sizes = [self.d.groups, channels / self.d.groups, plane];
-                    let from = Images::of_group(pixels, sizes, (first, n_images), group);
+                let fill = |planes, pixels, sizes, block| {
+                    let from = Images::of_group(pixels, sizes, images, group);
                     Fill { planes, from, first_row, block }.run(self.entries);
                 };
-                fill(&self.source, self.x, self.d.in_channels, &mut *source);
-                fill(&self.gradient, self.grad_out, self.d.out_channels, &mut *gradient);
+                fill(&self.source, self.x, pass.source_sizes(), &mut *source);
+                fill(&self.gradient, self.grad_out, pass.target_sizes(), &mut *gradient);
                 self.products(source, gradient, sums)?;
             }
         }
@@ -166,7 +163,7 @@ impl<E: Entries> Task<'_, E> {
     fn products(&self, right: &[E::Factor], gradient: &[E::Factor], sums: &mut [E::Sum]) -> Result<()> {
         let len = self.source.covered(self.source.block_rows);
         let left = StridedRows { numbers: gradient, distance: self.gradient.plane_len };
-        let taps = self.d.kernel[0] * self.d.kernel[1];
-        E::add_dots(Dots { multiplier: self.entries, left, right, starts: self.offsets, len, sums }, taps)
+        let dots = Dots { multiplier: self.entries, left, right, starts: self.offsets, len, sums };
+        E::add_dots(dots, self.pass.source_channels)
     }
 }
