@@ -7,7 +7,7 @@ use pagelock_cuda::library::ConvolutionKind;
 use pagelock_cuda::{Argument, Launch};
 
 use super::convolution::Fused;
-use super::cpu::ConvDims;
+use super::cpu::{ConvDims, Gradient};
 use crate::cuda::{Code, Constants, CudaDevice, CudaOut, CudaView, MAX_BLOCKS};
 use crate::element::DType;
 use crate::error::Result;
@@ -29,13 +29,6 @@ const CLUSTER: usize = 8;
 /// Clusters that compute the weight's gradient at the same time: their blocks are as many as a large GPU's
 /// multiprocessors.
 const TILES: usize = 16;
-
-/// A gradient, and a mask: the gradient counts as zero where the mask is at most zero.
-#[derive(Clone, Copy)]
-struct Gradient<'a> {
-    numbers: CudaView<'a>,
-    mask: Option<CudaView<'a>>,
-}
 
 /// Sizes of a correlation without groups and dilation, each pair vertical and horizontal.
 #[derive(Clone, Copy)]
@@ -320,11 +313,11 @@ fn correlate(
     device: &CudaDevice,
     op: &'static str,
     (d, transposed): (&ConvDims, bool),
-    (source, weight, bias): (Gradient<'_>, CudaView<'_>, Option<CudaView<'_>>),
+    (source, weight, bias): (Gradient<CudaView<'_>>, CudaView<'_>, Option<CudaView<'_>>),
     relu: bool,
     out: &mut CudaOut<'_>,
 ) -> Result<bool> {
-    let Gradient { numbers: x, mask } = source;
+    let Gradient { numbers: x, positive: mask } = source;
     let size = computing_bytes(x.dtype());
     let plan = Geometry::new(d, transposed).and_then(|g| Correlation::new(g, size, mask.is_some()));
     let launch = plan.and_then(|plan| plan.launch(d.batch));
@@ -356,19 +349,14 @@ pub(super) fn convolve(
     (third, fused): (Option<CudaView<'_>>, Fused),
     out: &mut CudaOut<'_>,
 ) -> Result<bool> {
+    let grad = Gradient { numbers: second, positive: third };
     match kind {
         ConvolutionKind::Forward => {
-            let image = Gradient { numbers: first, mask: None };
+            let image = Gradient { numbers: first, positive: None };
             correlate(device, op, (d, false), (image, second, third), fused == Fused::Relu, out)
         }
-        ConvolutionKind::ImageGrad => {
-            let grad = Gradient { numbers: second, mask: third };
-            correlate(device, op, (d, true), (grad, first, None), false, out)
-        }
-        ConvolutionKind::WeightGrad => {
-            let grad = Gradient { numbers: second, mask: third };
-            weight_grad(device, op, d, (first, grad), fused == Fused::BiasGrad, out)
-        }
+        ConvolutionKind::ImageGrad => correlate(device, op, (d, true), (grad, first, None), false, out),
+        ConvolutionKind::WeightGrad => weight_grad(device, op, d, (first, grad), fused == Fused::BiasGrad, out),
     }
 }
 
@@ -378,11 +366,11 @@ fn weight_grad(
     device: &CudaDevice,
     op: &'static str,
     d: &ConvDims,
-    (image, grad): (CudaView<'_>, Gradient<'_>),
+    (image, grad): (CudaView<'_>, Gradient<CudaView<'_>>),
     with_bias: bool,
     out: &mut CudaOut<'_>,
 ) -> Result<bool> {
-    let Gradient { numbers, mask } = grad;
+    let Gradient { numbers, positive: mask } = grad;
     let plan = Geometry::new(d, false).and_then(|g| WeightGrad::new(g, computing_bytes(image.dtype())));
     let (Some(plan), true) = (plan, has_clusters(device)) else { return Ok(false) };
     let aligned = is_aligned(&image) && is_aligned(&numbers) && mask.as_ref().is_none_or(is_aligned);
