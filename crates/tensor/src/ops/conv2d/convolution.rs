@@ -94,7 +94,7 @@ impl ConvolutionOp {
 
     /// The result, recorded.
     pub(super) fn apply(self, inputs: [Option<&Tensor>; 3]) -> Result<Tensor> {
-        self.check_bias(inputs[2])?;
+        self.check_bias(OP, inputs[2])?;
         let inputs = prepared(OP, Precision::Same, inputs.mapped(|input| input.map(Tensor::raw)))?;
         let inputs = inputs.each_ref().mapped(Option::as_ref);
         let out = self.run(OP, inputs, Fused::Nothing)?;
@@ -104,21 +104,22 @@ impl ConvolutionOp {
     /// The convolution followed by `relu`, recorded. Only if [`is_fused`].
     pub(super) fn apply_with_relu(self, image: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
         let op = "conv2d_relu";
-        self.check_bias(Some(bias))?;
+        self.check_bias(OP, Some(bias))?;
         let inputs = prepared(op, Precision::Same, [image, weight, bias].mapped(|input| Some(input.raw())))?;
         let inputs = inputs.each_ref().mapped(Option::as_ref);
         let out = self.run(op, inputs, Fused::Relu)?;
         Ok(record(op, ConvolutionRelu(self), inputs, out).typed())
     }
 
-    fn check_bias(&self, bias: Option<&Tensor>) -> Result<()> {
+    /// Checks that the bias has a number for each channel of the result.
+    pub(super) fn check_bias(&self, op: &'static str, bias: Option<&Tensor>) -> Result<()> {
         let Some(bias) = bias else { return Ok(()) };
         let out_channels = self.out_shape()?[1];
         if *bias.shape() == [out_channels] {
             return Ok(());
         }
         let expected = format!("with the weight {} it must be [{out_channels}]", self.weight);
-        Err(Error::wrong_shape(OP, "the bias", bias.shape(), expected))
+        Err(Error::wrong_shape(op, "the bias", bias.shape(), expected))
     }
 
     fn run(&self, op: &'static str, inputs: [Option<&Raw>; 3], fused: Fused) -> Result<Raw> {

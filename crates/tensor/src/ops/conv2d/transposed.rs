@@ -136,11 +136,7 @@ impl Tensor {
         let operands = [image.raw(), weight.raw(), bias.as_ref().unwrap_or(&weight).raw()];
         same_precision(OP, &operands)?;
         let op = geometry.op(image.shape(), weight.shape())?;
-        let out_channels = op.image[1];
-        if let Some(bias) = bias.as_ref().filter(|bias| *bias.shape() != [out_channels]) {
-            let expected = format!("with the weight {} it must be [{out_channels}]", weight.shape());
-            return Err(Error::wrong_shape(OP, "the bias", bias.shape(), expected));
-        }
+        op.check_bias(OP, bias.as_ref())?;
         let result = op.apply([Some(&weight), Some(&image), None])?;
         match bias {
             Some(bias) => result.add(&bias.reshape([1, -1, 1, 1])?),
