@@ -1,13 +1,12 @@
 //! Reductions with two results, sums and means that ignore NaN, and counts.
 
-use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reducing, sum};
+use super::reduce::{Reduced, SUM_OF_ELEMENTS, max, min, reducing, sum};
 use crate::autocast::{no_autocast, prepared};
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaReduction, CudaView};
 use crate::element::{DType, Real};
 use crate::error::Result;
-use crate::inlined::Array;
 use crate::kind::{Int, Kind, Numeric};
 use crate::op::{CpuKernel, Derivative, Op, Precision, Saves, apply, per_type};
 use crate::shape::{Axes, AxisSet, Shape};
@@ -85,8 +84,7 @@ impl<K: Numeric> Tensor<K> {
     /// As [`Tensor::amin`].
     pub fn aminmax(&self, axes: impl Axes) -> Result<(Tensor<K>, Tensor<K>)> {
         let reduced = Reduced { axes: axes.resolve("aminmax", self.shape())?, keepdim: false };
-        let [least, most] = [false, true].mapped(|is_max| extreme_of(self.raw(), reduced, is_max).map(Raw::typed));
-        Ok((least?, most?))
+        Ok((min(self.raw(), reduced)?.typed(), max(self.raw(), reduced)?.typed()))
     }
 }
 

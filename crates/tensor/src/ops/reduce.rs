@@ -128,11 +128,11 @@ fn mean(x: &Raw, reduced: Reduced) -> Result<Raw> {
     apply_raw(Mean { reduced, count: reduced.count(x.shape()) as f64 }, [x])
 }
 
-fn max(x: &Raw, reduced: Reduced) -> Result<Raw> {
+pub(super) fn max(x: &Raw, reduced: Reduced) -> Result<Raw> {
     apply_raw(Extreme::<true>(reduced), [x])
 }
 
-fn min(x: &Raw, reduced: Reduced) -> Result<Raw> {
+pub(super) fn min(x: &Raw, reduced: Reduced) -> Result<Raw> {
     apply_raw(Extreme::<false>(reduced), [x])
 }
 
@@ -143,11 +143,6 @@ fn var(x: &Raw, reduced: Reduced) -> Result<Raw> {
 /// The variance with n − `correction` in the denominator.
 pub(super) fn var_of(x: &Raw, reduced: Reduced, correction: f64) -> Result<Raw> {
     apply_raw(Variance(reduced, correction), [x])
-}
-
-/// [`Tensor::max`] or [`Tensor::min`].
-pub(super) fn extreme_of(x: &Raw, reduced: Reduced, is_max: bool) -> Result<Raw> {
-    if is_max { max(x, reduced) } else { min(x, reduced) }
 }
 
 /// The sum, from which other reductions are derived.

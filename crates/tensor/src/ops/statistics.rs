@@ -3,7 +3,7 @@
 
 use super::elementwise::{formula, scalar};
 use super::product_of_others;
-use super::reduce::{Reduced, SUM_OF_ELEMENTS, extreme_of, reducing, reduction, sum, var_of};
+use super::reduce::{Reduced, SUM_OF_ELEMENTS, max, min, reducing, reduction, sum, var_of};
 use super::scan::Lines;
 use crate::autocast::{no_autocast, prepared_raw};
 use crate::autograd::{Saved, is_grad_enabled, record};
@@ -32,19 +32,11 @@ reduction! { [K: Numeric] Tensor<K>,
 }
 reduction! { [K: Numeric] Tensor<K>,
     /// The largest element over `axes`: another name for [`Tensor::max`].
-    amax, amax_keepdim => amax
+    amax, amax_keepdim => max
 }
 reduction! { [K: Numeric] Tensor<K>,
     /// The smallest element over `axes`: another name for [`Tensor::min`].
-    amin, amin_keepdim => amin
-}
-
-fn amax(x: &Raw, reduced: Reduced) -> Result<Raw> {
-    extreme_of(x, reduced, true)
-}
-
-fn amin(x: &Raw, reduced: Reduced) -> Result<Raw> {
-    extreme_of(x, reduced, false)
+    amin, amin_keepdim => min
 }
 
 fn std_of_sample(x: &Raw, reduced: Reduced) -> Result<Raw> {
@@ -87,7 +79,7 @@ fn logsumexp_on_cpu(x: &Raw, reduced: Reduced) -> Result<Raw> {
             Scalar::Float(f64::NEG_INFINITY),
         );
     }
-    let most: Tensor = extreme_of(x, kept, true)?.typed();
+    let most: Tensor = max(x, kept)?.typed();
     let most = most.masked_fill(&most.isfinite()?.logical_not()?, 0.0)?;
     let powers = x.clone().typed::<Float>().sub(&most)?.exp()?.to_dtype(computing)?;
     let total: Tensor = sum(powers.raw(), kept)?.typed();
@@ -337,8 +329,8 @@ fn norm(x: &Raw, p: f64, reduced: Reduced) -> Result<Tensor> {
             let norm = run_unrecorded(&Euclidean(reduced), [x.raw()])?;
             Ok(record("norm", Euclidean(reduced), [Some(x.raw()), None], norm).typed())
         }
-        f64::INFINITY => extreme_of(x.abs()?.raw(), reduced, true).map(Raw::typed),
-        f64::NEG_INFINITY => extreme_of(x.abs()?.raw(), reduced, false).map(Raw::typed),
+        f64::INFINITY => max(x.abs()?.raw(), reduced).map(Raw::typed),
+        f64::NEG_INFINITY => min(x.abs()?.raw(), reduced).map(Raw::typed),
         p => {
             let magnitudes: Tensor = x.raw().without_node().typed::<Float>().abs()?;
             let norm = total(magnitudes.pow(p)?)?.pow(1.0 / p)?;
@@ -428,5 +420,6 @@ fn truth(op: &'static str, x: &Raw, reduced: Reduced, any: bool) -> Result<Tenso
         DType::U8 => x.without_node(),
         _ => x.without_node().converted(DType::Bool)?.converted(DType::U8)?,
     };
-    extreme_of(&bytes, reduced, any)?.converted(DType::Bool).map(Raw::typed)
+    let extreme = if any { max } else { min };
+    extreme(&bytes, reduced)?.converted(DType::Bool).map(Raw::typed)
 }
