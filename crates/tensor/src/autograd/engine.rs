@@ -197,11 +197,15 @@ impl Pending {
         self.positions.get(&node.seq()).copied().flatten()
     }
 
-    /// Stores a gradient that arrives at `node`, if that is listed: in `grads` if it is the first, else in `unadded`.
-    fn arrive(&mut self, node: &NodeRef, grad: Raw) -> Result<()> {
-        node.check_shape("backward", &grad)?;
-        let Some(position) = self.position(node) else { return Ok(()) };
-        let grad = node.acceptable(grad)?;
+    /// Stores the gradient of a root, if that is listed.
+    fn arrive(&mut self, root: &NodeRef, grad: Raw) -> Result<()> {
+        root.check_shape("backward", &grad)?;
+        self.position(root).map_or(Ok(()), |position| self.store(position, grad))
+    }
+
+    /// Stores a gradient of a listed node: in `grads` if it is the first, else in `unadded`.
+    fn store(&mut self, position: usize, grad: Raw) -> Result<()> {
+        let grad = self.nodes[position].acceptable(grad)?;
         if self.grads[position].is_none() {
             self.grads[position] = Some(grad);
             return Ok(());
@@ -233,10 +237,9 @@ impl Pending {
 
     /// Passes the gradient of an input on.
     fn send(&mut self, function: &dyn GradFn, input: usize, grad: Raw) -> Result<()> {
-        match &function.edges()[input] {
-            Some(next) if self.position(next).is_some() => self.arrive(next, sum_down(grad, next.shape())?),
-            _ => Ok(()),
-        }
+        let next = function.edges()[input].as_ref();
+        let Some(position) = next.and_then(|next| self.position(next)) else { return Ok(()) };
+        self.store(position, sum_down(grad, self.nodes[position].shape())?)
     }
 
     /// Adds the gradient of a part of a tensor to the gradient of the whole, in place. Returns false, having done
