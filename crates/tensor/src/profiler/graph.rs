@@ -137,13 +137,9 @@ impl Nodes {
     /// The name, with a number from the second node of that name on.
     fn unique(&mut self, name: String) -> String {
         let count = self.taken.entry(name.clone()).or_default();
+        let number = *count;
         *count += 1;
-        if *count == 1 { name } else { self.unique_numbered(&name) }
-    }
-
-    fn unique_numbered(&mut self, name: &str) -> String {
-        let number = self.taken.get(name).copied().unwrap_or(1) - 1;
-        self.unique(format!("{name}_{number}"))
+        if number == 0 { name } else { self.unique(format!("{name}_{number}")) }
     }
 
     /// The index of the node that made the tensor, or of a new constant if none is known.
