@@ -3,14 +3,14 @@
 use super::{Combination, along, cut_source, scatter_unrecorded, with_number};
 use crate::autograd::{Saved, no_grad, record};
 use crate::create::filled;
-use crate::element::{DType, Scalar};
+use crate::element::{DType, Element, Num, Scalar};
 use crate::error::Result;
 use crate::kind::{Int, Numeric};
 use crate::op::{Derivative, Saves};
 use crate::ops::index::{added_to_own, entries_of, own_index, scatter_added_own};
 use crate::ops::{number_like, where_cond};
 use crate::shape::Shape;
-use crate::tensor::{Raw, Tensor};
+use crate::tensor::{Raw, Tensor, by_num};
 
 /// How [`Tensor::scatter_reduce`] combines the elements with one index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,24 +55,16 @@ impl<K: Numeric> Tensor<K> {
         reduce: ScatterReduce,
         include_self: bool,
     ) -> Result<Tensor<K>> {
-        let dim = self.shape().dim("scatter_reduce", dim)?;
-        scatter_reduce(self.raw(), (dim, index.raw()), source.raw(), reduce, include_self).map(Raw::typed)
+        let (x, source) = (self.raw(), source.raw());
+        let dim = self.shape().dim(OP, dim)?;
+        let index = own_index(OP, [x, source], index.raw())?;
+        reduced(x, (dim, &index), source, reduce, include_self).map(Raw::typed)
     }
 }
 
 const OP: &str = "scatter_reduce";
 
-fn scatter_reduce(
-    x: &Raw,
-    (dim, index): (usize, &Raw),
-    source: &Raw,
-    reduce: ScatterReduce,
-    include_self: bool,
-) -> Result<Raw> {
-    reduced(x, (dim, &own_index(OP, [x, source], index)?), source, reduce, include_self)
-}
-
-/// [`scatter_reduce`] with an index in a storage of its own.
+/// [`Tensor::scatter_reduce`] with an index in a storage of its own.
 pub(in crate::ops) fn reduced(
     x: &Raw,
     (dim, index): (usize, &Raw),
@@ -126,22 +118,12 @@ fn mean_of(total: &Raw, counts: &Raw) -> Result<Raw> {
 
 /// The number that changes nothing when it is combined.
 fn identity(combination: Combination, dtype: DType) -> Scalar {
-    let extreme = |least: bool| match (dtype, least) {
-        (DType::I64, true) => Scalar::Int(i64::MIN),
-        (DType::I64, false) => Scalar::Int(i64::MAX),
-        (DType::I32, true) => Scalar::Int(i32::MIN.into()),
-        (DType::I32, false) => Scalar::Int(i32::MAX.into()),
-        (DType::U8, true) => Scalar::Int(0),
-        (DType::U8, false) => Scalar::Int(u8::MAX.into()),
-        (_, true) => Scalar::Float(f64::NEG_INFINITY),
-        (_, false) => Scalar::Float(f64::INFINITY),
-    };
-    match combination {
+    by_num!(dtype, T => match combination {
         Combination::Last | Combination::Sum => Scalar::Int(0),
         Combination::Prod => Scalar::Int(1),
-        Combination::Amax => extreme(true),
-        Combination::Amin => extreme(false),
-    }
+        Combination::Amax => T::LOWEST.to_scalar(),
+        Combination::Amin => T::HIGHEST.to_scalar(),
+    })
 }
 
 /// Products and extremes. Halves are combined in `f32`, and rounded at the end.
