@@ -32,16 +32,11 @@ struct BackwardInputs<'a> {
 }
 
 impl Recurrent {
-    /// h and c of all rows: of an LSTM `[2, rows, hidden]`, else `[rows, hidden]`.
-    fn out_shape(&self, hidden: usize) -> Result<Shape> {
-        let rows = self.steps.rows();
-        if self.is_lstm() { Shape::new(&[2, rows, hidden]) } else { Shape::new(&[rows, hidden]) }
-    }
-
-    /// The size of a state, and the shapes of the result and of what is saved.
+    /// The size of a state, and the shapes of the result (h and c of an LSTM, else h) and of what is saved.
     fn sizes(&self, gates: &Raw) -> Result<(usize, Shape, Shape)> {
-        let hidden = gates.shape()[1] / self.kind.gates();
-        Ok((hidden, self.out_shape(hidden)?, Shape::new(&[self.steps.rows(), self.kind.kept() * hidden])?))
+        let (hidden, rows) = (gates.shape()[1] / self.kind.gates(), self.steps.rows());
+        let out = if self.is_lstm() { Shape::new(&[2, rows, hidden])? } else { Shape::new(&[rows, hidden])? };
+        Ok((hidden, out, Shape::new(&[rows, self.kind.kept() * hidden])?))
     }
 
     /// Runs all steps, and returns the result and what they save for the gradient. `inputs` are a(x), the weight,
