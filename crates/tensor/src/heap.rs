@@ -30,7 +30,7 @@ static PAID: AtomicUsize = AtomicUsize::new(0); // bytes of `PAYMENTS`
 static PAYMENTS: Mutex<Vec<HeapReservation>> = Mutex::new(Vec::new());
 
 /// Bytes of the heap, counted until this is dropped.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct CountedHeap {
     len_bytes: usize,                   // charged in steps
     _reserved: Option<HeapReservation>, // for a request of more than a step, charged at once

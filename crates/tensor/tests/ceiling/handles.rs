@@ -1,6 +1,6 @@
 //! The memory that tensors take besides their elements.
 
-use pagelock_tensor::{Result, Tensor};
+use pagelock_tensor::{Result, Steps, Tensor};
 
 use super::{Body, LIMIT, MIB, is_refusal, unless_refused};
 
@@ -13,6 +13,7 @@ pub(super) const CASES: &[Body] = &[
     ("parameters", parameters),
     ("nested vectors", nested_vectors),
     ("tensors of all lengths", tensors_of_all_lengths),
+    ("steps of sequences", steps_of_sequences),
 ];
 
 /// So many handles do not fit: with 64 bytes each, they take twice the limit.
@@ -120,5 +121,11 @@ fn tensors_of_all_lengths() -> Result<()> {
         let few: Vec<_> = (1..60).map(|i| Tensor::ones([i * 4_000])).collect::<Result<_>>()?;
         drop(few);
     }
+    Ok(())
+}
+
+fn steps_of_sequences() -> Result<()> {
+    let all = until_refused(|_| Steps::packed(&[1; MIB / size_of::<(usize, usize)>()]));
+    assert!(all.len() > 50, "only {} fit", all.len());
     Ok(())
 }

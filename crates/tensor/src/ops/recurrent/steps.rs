@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
+use crate::heap::CountedHeap;
 
 /// How many sequences there are at each step. The rows of a step follow those of the step before it. Within a step,
 /// the sequences that end first come last, as in PyTorch's `PackedSequence`.
@@ -25,7 +26,7 @@ enum Form {
         batch: usize,
     },
     /// The number of sequences at each step, and where the rows of the step begin.
-    Packed(Arc<[(usize, usize)]>),
+    Packed(Arc<Vec<(usize, usize)>>, Arc<CountedHeap>),
 }
 
 /// One step.
@@ -49,9 +50,12 @@ impl Steps {
     /// Steps with these numbers of sequences.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a step has more sequences than the one before it, or none.
+    /// [`Error::Argument`] if a step has more sequences than the one before it, or none; [`Error::WorkingMemory`] if the
+    /// budget refuses the list.
     pub fn packed(batch_sizes: &[usize]) -> Result<Steps> {
         let mut rows = 0;
+        let len_bytes = 2 * size_of_val(batch_sizes);
+        let counted = CountedHeap::granted("Steps", "the list of steps", len_bytes)?;
         let mut steps: Vec<(usize, usize)> = Vec::with_capacity(batch_sizes.len());
         for (step, &size) in batch_sizes.iter().enumerate() {
             if size == 0 || step > 0 && size > batch_sizes[step - 1] {
@@ -63,14 +67,14 @@ impl Steps {
             steps.push((size, rows));
             rows = size.saturating_add(rows);
         }
-        Ok(Steps(Form::Packed(steps.into())))
+        Ok(Steps(Form::Packed(Arc::new(steps), Arc::new(counted))))
     }
 
     /// How many steps there are: the length of the longest sequence.
     pub fn count(&self) -> usize {
         match &self.0 {
             Form::Even { count, .. } => *count,
-            Form::Packed(steps) => steps.len(),
+            Form::Packed(steps, _) => steps.len(),
         }
     }
 
@@ -78,7 +82,7 @@ impl Steps {
     pub fn batch(&self) -> usize {
         match &self.0 {
             Form::Even { batch, .. } => *batch,
-            Form::Packed(steps) => steps.first().map_or(0, |step| step.0),
+            Form::Packed(steps, _) => steps.first().map_or(0, |step| step.0),
         }
     }
 
@@ -86,7 +90,7 @@ impl Steps {
     pub fn rows(&self) -> usize {
         match &self.0 {
             Form::Even { count, batch } => count.saturating_mul(*batch),
-            Form::Packed(steps) => steps.last().map_or(0, |(size, start)| size.saturating_add(*start)),
+            Form::Packed(steps, _) => steps.last().map_or(0, |(size, start)| size.saturating_add(*start)),
         }
     }
 
@@ -99,7 +103,7 @@ impl Steps {
     fn at(&self, step: usize) -> (usize, usize) {
         match &self.0 {
             Form::Even { batch, .. } => (step * batch, *batch),
-            Form::Packed(steps) => (steps[step].1, steps[step].0),
+            Form::Packed(steps, _) => (steps[step].1, steps[step].0),
         }
     }
 
