@@ -11,6 +11,7 @@ use std::thread;
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
 use pagelock_nn::parametrizations::{SpectralNormOptions, spectral_norm};
+use pagelock_nn::rnn::pack_padded_sequence;
 use pagelock_nn::{
     BatchNorm1d, BatchNorm2d, Dropout, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict, init,
 };
@@ -343,4 +344,17 @@ fn the_lists_of_initializers_count() {
             initialize().expect(name);
         });
     }
+}
+
+#[test]
+fn the_lists_of_a_packed_sequence_count() {
+    alone(|| {
+        const N: usize = 1 << 19;
+        let x = Tensor::zeros([N, 1, 1]).unwrap();
+        host_budget().trim_pools(); // of lists, too
+        let limited = Limited::to(8 << 20); // the index of 4 MiB and the rows of 2 MiB fit, but not the list of 4 MiB
+        assert!(pack_padded_sequence(&x, &[N], false, true).unwrap_err().is_out_of_memory());
+        drop(limited);
+        pack_padded_sequence(&x, &[N], false, true).unwrap();
+    });
 }

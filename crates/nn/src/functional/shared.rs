@@ -1,6 +1,7 @@
 //! Helpers that several functions of this module share.
 
-use pagelock_tensor::{Error, Result, Shape, Tensor};
+use pagelock_memory::HeapReservation;
+use pagelock_tensor::{Device, Error, Int, Result, Shape, Tensor};
 
 /// The error for a shape that a function does not accept. `expected` says what it must be and how to get there.
 pub(crate) fn wrong_shape(op: &str, operand: &str, shape: &Shape, expected: &str) -> Error {
@@ -29,6 +30,18 @@ pub(crate) fn constant(like: &Tensor, value: f64) -> Result<Tensor> {
 /// The same elements in another shape of the same size.
 pub(crate) fn shaped(x: &Tensor, shape: &Shape) -> Result<Tensor> {
     x.reshape([-1])?.unflatten(0, shape)
+}
+
+/// The first `len` of `positions` as an index on `device`.
+pub(crate) fn index(len: usize, positions: impl Iterator<Item = usize>, device: &Device) -> Result<Tensor<Int>> {
+    let fill = |index: &mut [i64]| std::iter::zip(index, positions).for_each(|(to, position)| *to = position as i64);
+    Tensor::build(len, fill)?.to(device)
+}
+
+/// Reserves the memory of a list of numbers of 8 bytes, which is no tensor.
+pub(crate) fn reserve(op: &'static str, len: usize) -> Result<HeapReservation> {
+    let refused = |source| Error::WorkingMemory { op, purpose: "its numbers", source };
+    HeapReservation::new((len as u64).saturating_mul(8)).map_err(refused)
 }
 
 /// A size in the type that `reshape` takes.

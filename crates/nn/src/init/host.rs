@@ -1,9 +1,8 @@
 //! Initializers whose numbers are computed on the host: truncated normal, orthogonal, identities, sparse.
 
-use pagelock_memory::HeapReservation;
 use pagelock_tensor::{DType, Error, Generator, Result, Tensor, no_grad};
 
-use crate::functional::shared::{wrong_argument, wrong_shape};
+use crate::functional::shared::{reserve, wrong_argument, wrong_shape};
 
 /// Fills with numbers from a normal distribution that is truncated to `low..=high`.
 ///
@@ -186,12 +185,6 @@ pub fn sparse_(tensor: &Tensor, sparsity: f64, deviation: f64, generator: &Gener
 
 fn too_few(op: &str, tensor: &Tensor) -> Error {
     wrong_shape(op, "the tensor", tensor.shape(), "it must have at least two dimensions; reshape it")
-}
-
-/// Reserves the memory of a list of numbers of 8 bytes, which is no tensor.
-fn reserve(op: &'static str, len: usize) -> Result<HeapReservation> {
-    let refused = |source| Error::WorkingMemory { op, purpose: "its numbers", source };
-    HeapReservation::new((len * size_of::<f64>()) as u64).map_err(refused)
 }
 
 /// Copies numbers from the host into a tensor on any device, rounded to its precision.

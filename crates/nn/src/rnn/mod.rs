@@ -12,17 +12,25 @@
 //! # Ok::<(), pagelock_tensor::Error>(())
 //! ```
 
-use crate::functional::shared::{constant, signed, wrong_argument, wrong_shape};
+use crate::functional::shared::{constant, index, reserve, signed, wrong_argument, wrong_shape};
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::{Int, Kind, PadMode, Result, Steps, Tensor};
 use std::borrow::Borrow;
+use std::sync::Arc;
 
 /// Sequences without padding, step by step: the rows of the first step, then those of the second, and so on. The longest sequence
 /// comes first.
 #[derive(Clone, Debug)]
 pub struct PackedSequence {
     data: Tensor,
+    order: Arc<Order>,
+}
+
+#[derive(Debug)]
+struct Order {
     batch_sizes: Vec<usize>,
     sorted_indices: Option<Vec<usize>>,
+    _counted: HeapReservation, // budget for both lists
 }
 
 impl PackedSequence {
@@ -33,17 +41,17 @@ impl PackedSequence {
 
     /// The number of sequences that have a row at each step.
     pub fn batch_sizes(&self) -> &[usize] {
-        &self.batch_sizes
+        &self.order.batch_sizes
     }
 
     /// The original position of each sequence, in packed order; `None` if they were not sorted.
     pub fn sorted_indices(&self) -> Option<&[usize]> {
-        self.sorted_indices.as_deref()
+        self.order.sorted_indices.as_deref()
     }
 
     /// The packed position of each sequence, in the original order; `None` if they were not sorted.
     pub fn unsorted_indices(&self) -> Option<Vec<usize>> {
-        let sorted = self.sorted_indices.as_ref()?;
+        let sorted = self.sorted_indices()?;
         let mut unsorted = vec![0; sorted.len()];
         sorted.iter().enumerate().for_each(|(packed, &original)| unsorted[original] = packed);
         Some(unsorted)
@@ -51,12 +59,15 @@ impl PackedSequence {
 
     /// The length of each sequence, in the original order.
     pub fn lengths(&self) -> Vec<usize> {
-        let length = |packed: usize| self.batch_sizes.iter().take_while(|&&size| size > packed).count();
-        let batch = self.batch_sizes.first().copied().unwrap_or(0);
+        let length = |packed: usize| self.batch_sizes().iter().take_while(|&&size| size > packed).count();
         match self.unsorted_indices() {
             Some(unsorted) => unsorted.into_iter().map(length).collect(),
-            None => (0..batch).map(length).collect(),
+            None => (0..self.batch()).map(length).collect(),
         }
+    }
+
+    fn batch(&self) -> usize {
+        self.batch_sizes().first().copied().unwrap_or(0)
     }
 
     /// The same sequences with the rows of `data`, which has the same number of rows.
@@ -65,25 +76,20 @@ impl PackedSequence {
     }
 
     pub(crate) fn steps(&self) -> Result<Steps> {
-        Steps::packed(&self.batch_sizes)
+        Steps::packed(self.batch_sizes())
     }
 
     /// The row of each sequence's last step, in packed order.
-    pub(crate) fn last_rows(&self) -> Vec<usize> {
-        let (mut rows, mut start) = (vec![0; self.batch_sizes.first().copied().unwrap_or(0)], 0);
-        for &size in &self.batch_sizes {
-            rows[..size].iter_mut().enumerate().for_each(|(i, row)| *row = start + i);
-            start += size;
-        }
-        rows
+    pub(crate) fn last_rows(&self) -> Result<Tensor<Int>> {
+        let fill = |rows: &mut [i64]| {
+            let mut start = 0;
+            for &size in self.batch_sizes() {
+                rows[..size].iter_mut().enumerate().for_each(|(i, row)| *row = (start + i) as i64);
+                start += size;
+            }
+        };
+        Tensor::build(self.batch(), fill)?.to(&self.data.device())
     }
-}
-
-/// The given rows of a tensor along `dim`, in the given order.
-pub(crate) fn rows(of: &Tensor, dim: isize, rows: &[usize]) -> Result<Tensor> {
-    let index: Vec<i64> = rows.iter().map(|&row| row as i64).collect(); // tensor sizes fit `i64`
-    let index: Tensor<Int> = Tensor::from_slice(&index, [index.len()])?;
-    of.index_select(dim, &index.to(&of.device())?)
 }
 
 /// Packs padded sequences, `[steps, batch, ..]` or with `batch_first` `[batch, steps, ..]`. It uses the first
@@ -122,21 +128,23 @@ pub fn pack_padded_sequence(
     if let Some(length) = lengths.iter().find(|&&length| length == 0 || length > steps) {
         return Err(wrong_argument(OP, "a length", length, &format!("from 1 to {steps}, the number of steps")));
     }
-    let mut order: Vec<usize> = (0..batch).collect();
     if enforce_sorted && !lengths.is_sorted_by(|a, b| a >= b) {
         let expected = "the longest first; sort them, or set enforce_sorted to false";
         return Err(wrong_argument(OP, "the order of lengths", "not sorted", expected));
     }
-    order.sort_by_key(|&i| std::cmp::Reverse(lengths[i]));
     let longest = lengths.iter().copied().max().unwrap_or(0);
+    let counted = reserve(OP, batch.saturating_add(longest))?;
+    let mut order: Vec<usize> = (0..batch).collect();
+    order.sort_unstable_by_key(|&i| (std::cmp::Reverse(lengths[i]), i));
     let at_step = |step: usize| lengths.iter().filter(|&&length| length > step).count();
     let batch_sizes: Vec<usize> = (0..longest).map(at_step).collect();
     let indices = batch_sizes.iter().enumerate().flat_map(|(step, &size)| {
         order[..size].iter().map(move |&i| if batch_first { i * steps + step } else { step * batch + i })
     });
-    let indices: Vec<usize> = indices.collect();
-    let data = rows(&x.flatten(0, 1)?, 0, &indices)?;
-    Ok(PackedSequence { data, batch_sizes, sorted_indices: (!enforce_sorted).then_some(order) })
+    let rows = index(batch_sizes.iter().sum(), indices, &x.device())?;
+    let data = x.flatten(0, 1)?.index_select(0, &rows)?;
+    let sorted_indices = (!enforce_sorted).then_some(order);
+    Ok(PackedSequence { data, order: Arc::new(Order { batch_sizes, sorted_indices, _counted: counted }) })
 }
 
 /// The inverse of [`pack_padded_sequence`]: padded sequences and their lengths, in the original order. Sequences are
@@ -150,14 +158,15 @@ pub fn pad_packed_sequence(
     padding_value: f64,
     total_length: Option<usize>,
 ) -> Result<(Tensor, Vec<usize>)> {
-    let PackedSequence { data, batch_sizes, .. } = packed;
+    const OP: &str = "pad_packed_sequence";
+    let (data, batch_sizes, batch) = (packed.data(), packed.batch_sizes(), packed.batch());
     let steps = total_length.unwrap_or(batch_sizes.len());
     if steps < batch_sizes.len() {
         let expected = format!("at least {}, the longest sequence", batch_sizes.len());
-        return Err(wrong_argument("pad_packed_sequence", "total_length", steps, &expected));
+        return Err(wrong_argument(OP, "total_length", steps, &expected));
     }
+    let _lists = reserve(OP, 2 * batch + batch_sizes.len())?;
     let lengths = packed.lengths();
-    let batch = lengths.len();
     let unsorted = packed.unsorted_indices().unwrap_or_else(|| (0..batch).collect());
     let starts: Vec<usize> = batch_sizes
         .iter()
@@ -167,19 +176,16 @@ pub fn pad_packed_sequence(
         })
         .collect();
     let n_rows = data.shape()[0];
-    let index = |step: usize, i: usize| if step < lengths[i] { starts[step] + unsorted[i] } else { n_rows };
-    let indices: Vec<usize> = match batch_first {
-        true => {
-            (0..batch).flat_map(|i| (0..steps).map(move |step| (step, i))).map(|(step, i)| index(step, i)).collect()
-        }
-        false => {
-            (0..steps).flat_map(|step| (0..batch).map(move |i| (step, i))).map(|(step, i)| index(step, i)).collect()
-        }
-    };
+    let len = batch.saturating_mul(steps);
+    let rows = (0..len).map(|at| {
+        let (step, i) = if batch_first { (at % steps, at / steps) } else { (at / batch, at % batch) };
+        if step < lengths[i] { starts[step] + unsorted[i] } else { n_rows }
+    });
+    let rows = index(len, rows, &data.device())?;
     let mut one = data.dims().to_vec();
     one[0] = 1;
     let padding = constant(data, padding_value)?.expand(&one[..])?;
-    let padded = rows(&Tensor::cat(&[data, &padding], 0)?, 0, &indices)?;
+    let padded = Tensor::cat(&[data, &padding], 0)?.index_select(0, &rows)?;
     let sizes = if batch_first { [batch, steps] } else { [steps, batch] };
     Ok((padded.unflatten(0, sizes)?, lengths))
 }

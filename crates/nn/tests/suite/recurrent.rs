@@ -209,6 +209,22 @@ fn packed_sequences_come_back_as_they_were() {
 }
 
 #[test]
+fn sequences_that_no_machine_can_hold_are_refused() {
+    let zeros = |shape: [usize; 3]| Tensor::zeros(shape).unwrap();
+    let huge = 1_usize << 40;
+    let two = rnn::pack_padded_sequence(&zeros([3, 2, 1]), &[3, 1], false, true).unwrap();
+    let none = rnn::pack_padded_sequence(&zeros([3, 0, 1]), &[], false, true).unwrap();
+    for (packed, steps) in [(&two, huge), (&two, usize::MAX), (&none, usize::MAX)] {
+        for batch_first in [false, true] {
+            assert!(rnn::pad_packed_sequence(packed, batch_first, 0.0, Some(steps)).is_err());
+        }
+    }
+    let long = zeros([1, 1, 1]).expand([huge, 1, 1]).unwrap();
+    assert!(rnn::pack_padded_sequence(&long, &[huge], false, true).unwrap_err().is_out_of_memory());
+    assert!(rnn::pack_sequence(&[&long.squeeze(1).unwrap()], true).unwrap_err().is_out_of_memory());
+}
+
+#[test]
 fn half_precision_and_any_number_of_threads_work() {
     let _threads = lock_threads();
     let run = |dtype, threads| {

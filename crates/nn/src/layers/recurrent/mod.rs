@@ -6,9 +6,9 @@ mod cells;
 pub use cells::{GRUCell, LSTMCell, RNNCell};
 
 use super::{debug_is_display, number};
-use crate::functional::shared::{wrong_argument, wrong_shape};
+use crate::functional::shared::{index, reserve, wrong_argument, wrong_shape};
 use crate::parameter::charged;
-use crate::rnn::{self, PackedSequence};
+use crate::rnn::PackedSequence;
 use crate::setters::{default_is_new, setters};
 use crate::{Mode, Module, Parameter, Visitor, VisitorMut, functional, init, module_scope};
 use pagelock_tensor::{Generator, Recurrence, RecurrentLayer, Result, Steps, Tensor, default_generator};
@@ -215,10 +215,10 @@ impl Layers {
         packed: Option<&PackedSequence>,
     ) -> Result<States> {
         let per_layer = 1 + usize::from(self.options.bidirectional);
-        let last_rows = packed.map(PackedSequence::last_rows);
+        let last_rows = packed.map(PackedSequence::last_rows).transpose()?;
         let last = |all: &Tensor, reverse: bool| match &last_rows {
             _ if reverse => all.narrow(0, 0, steps.batch()),
-            Some(indices) => rnn::rows(all, 0, indices),
+            Some(rows) => all.index_select(0, rows),
             None => all.narrow(0, steps.rows() - steps.batch(), steps.batch()),
         };
         let (mut x, mut last_h, mut last_c) = (x.clone(), Vec::new(), Vec::new());
@@ -299,15 +299,16 @@ impl Layers {
     ) -> Result<(PackedSequence, Tensor, Option<Tensor>)> {
         let steps = x.steps()?;
         self.check_state(states, Some(steps.batch()))?;
-        let sorted = |state: Option<&Tensor>| {
-            state
-                .map(|state| x.sorted_indices().map_or(Ok(state.clone()), |order| rnn::rows(state, 1, order)))
-                .transpose()
+        let _unsorted = reserve(Self::name(self.kind), steps.batch())?;
+        let ordered = |state: &Tensor, order: Option<&[usize]>| match order {
+            Some(order) => state.index_select(1, &index(order.len(), order.iter().copied(), &state.device())?),
+            None => Ok(state.clone()),
         };
+        let sorted = |state: Option<&Tensor>| state.map(|state| ordered(state, x.sorted_indices())).transpose();
         let (h0, c0) = (sorted(states[0])?, sorted(states[1])?);
         let (y, h, c) = self.run_rows(x.data(), &steps, [h0.as_ref(), c0.as_ref()], Some(x))?;
-        let unsorted =
-            |state: Tensor| x.unsorted_indices().map_or(Ok(state.clone()), |order| rnn::rows(&state, 1, &order));
+        let order = x.unsorted_indices();
+        let unsorted = |state: Tensor| ordered(&state, order.as_deref());
         Ok((x.with_data(y), unsorted(h)?, c.map(unsorted).transpose()?))
     }
 }
