@@ -1,6 +1,6 @@
 //! Sums, means and elementwise maxima of bags of rows of an embedding table.
 
-use pagelock_tensor::{Error, Int, Result, Tensor};
+use pagelock_tensor::{Error, HostElements, Int, Result, Tensor};
 
 use super::embedding::check_table;
 use super::shared::{constant, wrong_argument, wrong_shape};
@@ -57,11 +57,12 @@ pub struct EmbeddingBagOptions<'a> {
 /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
 pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBagOptions<'_>) -> Result<Tensor> {
     check_table("embedding_bag", weight)?;
-    let ranges = ranges(index, options)?;
+    let bounds = bounds(index, options)?;
+    let n_bags = bounds.len() - 1;
     let flat = index.reshape([-1])?;
     let rows = weight.index_select(0, &flat).map_err(|error| error.of_index_in("embedding_bag"))?;
     if options.mode == EmbeddingBagMode::Max {
-        return largest(&rows, &flat, &ranges, options);
+        return largest(&rows, &flat, &bounds, options);
     }
     let is_counted = match options.padding_idx {
         None => Tensor::on(&flat.device()).full([flat.len(), 1], true)?,
@@ -76,9 +77,11 @@ pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBag
     let dtype = rows.dtype();
     let rows = rows.to_dtype(dtype.computing())?;
     let rows = rows.where_cond(&is_counted, &constant(&rows, 0.0)?)?; // not multiplied by 0: padding may be infinite
-    let bags: Vec<i64> = (0..ranges.len()).flat_map(|bag| std::iter::repeat_n(bag as i64, ranges[bag].len())).collect();
-    let bags = Tensor::from_slice(&bags, bags.len())?.to(&rows.device())?;
-    let zeros = |width: usize| Tensor::on(&rows.device()).of(rows.dtype()).zeros([ranges.len(), width]);
+    let bags = Tensor::build(flat.len(), |bags: &mut [i64]| {
+        (0..n_bags).for_each(|bag| bags[range(&bounds, bag)].fill(bag as i64));
+    })?;
+    let bags = bags.to(&rows.device())?;
+    let zeros = |width: usize| Tensor::on(&rows.device()).of(rows.dtype()).zeros([n_bags, width]);
     let sums = zeros(weight.dims()[1])?.index_add(0, &bags, &rows)?;
     let bags = match options.mode {
         EmbeddingBagMode::Mean => {
@@ -90,8 +93,9 @@ pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBag
     bags.to_dtype(dtype)
 }
 
-/// The range of each bag in the flat index. All shapes but that of the table are checked here.
-fn ranges(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<std::ops::Range<usize>>> {
+/// Where the bags begin in the flat index, and where the last one ends. All shapes but that of the table are checked
+/// here.
+fn bounds(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<HostElements<i64>> {
     let op = "embedding_bag";
     if let Some(weights) = options.per_sample_weights {
         if options.mode != EmbeddingBagMode::Sum {
@@ -103,20 +107,23 @@ fn ranges(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<s
         }
     }
     match (index.dims(), options.offsets) {
-        (&[bags, words], None) => Ok((0..bags).map(|bag| bag * words..(bag + 1) * words).collect()),
+        (&[bags, words], None) => Tensor::build(bags.saturating_add(1), |bounds: &mut [i64]| {
+            bounds.iter_mut().enumerate().for_each(|(bag, bound)| *bound = (bag * words) as i64);
+        })?
+        .into_elements(),
         (&[words], Some(offsets)) if offsets.rank() == 1 => {
-            let mut starts: Vec<i64> = offsets.to_dtype(pagelock_tensor::DType::I64)?.to_vec()?;
-            if !options.include_last_offset {
-                starts.push(words as i64);
-            }
-            let rises = starts.windows(2).all(|pair| pair[0] <= pair[1]);
-            if starts.first() != Some(&0) || !rises || starts.last() != Some(&(words as i64)) {
+            let offsets = offsets.to_dtype(pagelock_tensor::DType::I64)?;
+            let end = Tensor::on(&offsets.device()).full([1], words as i64)?;
+            let bounds = if options.include_last_offset { offsets } else { Tensor::cat(&[&offsets, &end], 0)? };
+            let bounds = bounds.into_elements::<i64>()?;
+            let rises = bounds.is_sorted();
+            if bounds.first() != Some(&0) || !rises || bounds.last() != Some(&(words as i64)) {
                 let end = if options.include_last_offset { "at" } else { "at most at" };
                 return Err(Error::Argument(format!(
                     "{op}: the offsets must start at 0, never decrease, and end {end} {words}, the number of words"
                 )));
             }
-            Ok(starts.windows(2).map(|pair| pair[0] as usize..pair[1] as usize).collect())
+            Ok(bounds)
         }
         _ => {
             let expected = "it must be [bags, words], or [words] with offsets [bags]";
@@ -125,25 +132,25 @@ fn ranges(index: &Tensor<Int>, options: EmbeddingBagOptions<'_>) -> Result<Vec<s
     }
 }
 
+/// The positions of a bag in the flat index.
+fn range(bounds: &[i64], bag: usize) -> std::ops::Range<usize> {
+    bounds[bag] as usize..bounds[bag + 1] as usize
+}
+
 /// The elementwise maximum of each bag. Bags are padded to the length of the longest: with their first row, or with a
 /// row of zeros if they are empty.
-fn largest(
-    rows: &Tensor,
-    flat: &Tensor<Int>,
-    ranges: &[std::ops::Range<usize>],
-    options: EmbeddingBagOptions<'_>,
-) -> Result<Tensor> {
-    let words: Option<Vec<i64>> =
-        options.padding_idx.map(|_| flat.to_dtype(pagelock_tensor::DType::I64)?.to_vec()).transpose()?;
+fn largest(rows: &Tensor, flat: &Tensor<Int>, bounds: &[i64], options: EmbeddingBagOptions<'_>) -> Result<Tensor> {
+    let words = options.padding_idx.map(|_| flat.clone().into_elements::<i64>()).transpose()?;
     let is_counted = |index: &usize| match (&words, options.padding_idx) {
         (Some(words), Some(padding)) => words[*index] != padding as i64,
         _ => true,
     };
-    let longest = ranges.iter().map(|range| range.len()).max().unwrap_or(0).max(1);
+    let n_bags = bounds.len() - 1;
+    let longest = (0..n_bags).map(|bag| range(bounds, bag).len()).max().unwrap_or(0).max(1);
     let zero_row = rows.dims()[0];
-    let indices = Tensor::build(longest.saturating_mul(ranges.len()), |indices: &mut [i64]| {
-        for (indices, range) in std::iter::zip(indices.chunks_exact_mut(longest), ranges) {
-            let mut of_bag = range.clone().filter(is_counted);
+    let indices = Tensor::build(longest.saturating_mul(n_bags), |indices: &mut [i64]| {
+        for (bag, indices) in indices.chunks_exact_mut(longest).enumerate() {
+            let mut of_bag = range(bounds, bag).filter(is_counted);
             let first = of_bag.next().unwrap_or(zero_row);
             let all = [first].into_iter().chain(of_bag).chain(std::iter::repeat(first));
             std::iter::zip(indices, all).for_each(|(index, row)| *index = row as i64);
@@ -151,6 +158,6 @@ fn largest(
     })?;
     let zeros = Tensor::on(&rows.device()).of(rows.dtype()).zeros([1, rows.dims()[1]])?;
     let indices = indices.to(&rows.device())?;
-    let gathered = Tensor::cat(&[rows, &zeros], 0)?.index_select(0, &indices)?.unflatten(0, [ranges.len(), longest])?;
+    let gathered = Tensor::cat(&[rows, &zeros], 0)?.index_select(0, &indices)?.unflatten(0, [n_bags, longest])?;
     Ok(gathered.max_dim(1)?.0)
 }

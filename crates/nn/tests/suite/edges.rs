@@ -287,3 +287,14 @@ fn functions_at_edges_are_those_of_pytorch() -> Result<()> {
     assert_eq!(read(&weight.grad().unwrap()), [-1.0]);
     Ok(())
 }
+
+const HUGE: usize = 1 << 40;
+
+#[test]
+fn more_bags_than_a_machine_can_hold_are_refused() -> Result<()> {
+    for mode in [F::EmbeddingBagMode::Mean, F::EmbeddingBagMode::Max] {
+        let options = F::EmbeddingBagOptions { mode, ..Default::default() };
+        assert!(F::embedding_bag(&Tensor::full([HUGE, 0], 0)?, &Tensor::ones([4, 2])?, options).is_err());
+    }
+    Ok(())
+}
