@@ -1,7 +1,7 @@
 //! [`CTCLoss`]: sequences of labels that are not aligned with the input.
 
 use super::reduced;
-use crate::functional::shared::{constant, wrong_argument, wrong_shape};
+use crate::functional::shared::{constant, index, wrong_argument, wrong_shape};
 use crate::setters::setters;
 use crate::{Module, module_scope};
 use pagelock_tensor::{Bool, DType, Error, Int, Reduction, Result, Tensor};
@@ -119,10 +119,9 @@ impl CTCLoss {
     /// The labels with a blank before, between and after them: `[batch, 2 · longest + 1]`.
     fn with_blanks(&self, targets: &Tensor<Int>, lengths: &[usize]) -> Result<Tensor<Int>> {
         let (device, batch, longest) = (targets.device(), targets.dims()[0], targets.dims()[1]);
-        let is_label: Vec<i64> =
-            lengths.iter().flat_map(|&len| (0..longest).map(move |position| i64::from(position < len))).collect();
-        let is_label = Tensor::from_vec(is_label, [batch, longest])?.to(&device)?;
-        let labels = targets.to_dtype(DType::I64)?.mul(&is_label)?;
+        let lengths = index(batch, lengths.iter().copied(), &device)?.unsqueeze(1)?;
+        let is_label = Tensor::on(&device).arange(0_i64, longest as i64, 1)?.lt(&lengths)?;
+        let labels = targets.to_dtype(DType::I64)?.mul(&is_label.to_int()?)?;
         let blank = |count: usize| Tensor::on(&device).full([batch, count], self.blank as i64);
         let pairs = Tensor::stack(&[&blank(longest)?, &labels], 2)?.flatten(1, 2)?;
         Tensor::cat(&[&pairs, &blank(1)?], 1)
@@ -132,7 +131,8 @@ impl CTCLoss {
 /// One number for each sample, with the precision and device of `like`.
 fn numbers(like: &Tensor, of_samples: impl ExactSizeIterator<Item = f64>) -> Result<Tensor> {
     let len = of_samples.len();
-    Tensor::of(like.dtype()).from_slice(&of_samples.collect::<Vec<_>>(), len)?.to(&like.device())
+    let fill = |numbers: &mut [f64]| std::iter::zip(numbers, of_samples).for_each(|(to, number)| *to = number);
+    Tensor::build(len, fill)?.to_dtype(like.dtype())?.to(&like.device())
 }
 
 /// For each position in `labels`, the log likelihood of all alignments that end there at the sample's last time step.
@@ -189,13 +189,11 @@ fn log_sum<const N: usize>(terms: [&Tensor; N]) -> Result<Tensor> {
 /// The log likelihood of each sample. Its alignments end at the last label or at the blank after it.
 fn likelihoods(ends: &Tensor, target_lengths: &[usize]) -> Result<Tensor> {
     let batch = target_lengths.len();
-    let last_blank: Vec<i64> = target_lengths.iter().map(|&len| 2 * len as i64).collect();
-    let last_label: Vec<i64> = target_lengths.iter().map(|&len| (2 * len as i64 - 1).max(0)).collect();
-    let at = |positions: Vec<i64>| {
-        let index = Tensor::from_vec(positions, [batch, 1])?.to(&ends.device())?;
-        ends.gather(1, &index)?.squeeze(1)
+    let at = |back: usize| {
+        let positions = target_lengths.iter().map(|&len| (2 * len).saturating_sub(back));
+        ends.gather(1, &index(batch, positions, &ends.device())?.unsqueeze(1)?)?.squeeze(1)
     };
     let has_labels = numbers(ends, target_lengths.iter().map(|&len| len as f64))?.to_bool()?;
-    let of_label = at(last_label)?.where_cond(&has_labels, &constant(ends, IMPOSSIBLE)?)?;
-    log_sum([&at(last_blank)?, &of_label])
+    let of_label = at(1)?.where_cond(&has_labels, &constant(ends, IMPOSSIBLE)?)?;
+    log_sum([&at(0)?, &of_label])
 }

@@ -298,3 +298,10 @@ fn more_bags_than_a_machine_can_hold_are_refused() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn a_target_longer_than_a_machine_can_hold_is_refused() -> Result<()> {
+    let targets = Tensor::full([1, 1], 1)?.expand([1, HUGE])?;
+    assert!(CTCLoss::new().forward(&Tensor::zeros([1, 1, 2])?, &targets, &[1], &[1]).is_err());
+    Ok(())
+}
