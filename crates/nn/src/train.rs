@@ -136,7 +136,7 @@ where
     E: Into<BoxError>,
     F: Into<BoxError>,
 {
-    let mut records = Vec::with_capacity(epochs);
+    let mut records = Vec::new();
     for epoch in 0..epochs {
         model.train();
         let train_loss = mean("training", epoch, train, |xb, yb| loss_batch(model, &loss, xb, yb, Some(&mut *opt)))?;

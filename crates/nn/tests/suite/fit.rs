@@ -115,3 +115,14 @@ fn two_runs_from_one_seed_give_the_same_bits() {
     };
     assert_eq!(run(), run());
 }
+
+#[test]
+fn any_number_of_epochs_may_be_asked_for() {
+    let model = model();
+    let mut opt = Sgd::new(model.parameters(), 0.5);
+    for epochs in [1 << 40, usize::MAX] {
+        let broken = Points { broken: Some(0), ..POINTS };
+        let error = fit(epochs, &model, F::cross_entropy, &mut opt, &broken, &POINTS).unwrap_err();
+        assert!(error.to_string().contains("disk on fire"), "{error}");
+    }
+}
