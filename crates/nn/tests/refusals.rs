@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
+use pagelock_nn::metrics::{Accuracy, Auroc, ConfusionMatrix};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
 use pagelock_nn::parametrizations::{SpectralNormOptions, spectral_norm};
 use pagelock_nn::rnn::pack_padded_sequence;
@@ -344,6 +345,31 @@ fn the_lists_of_initializers_count() {
             initialize().expect(name);
         });
     }
+}
+
+#[test]
+fn copies_of_a_metrics_numbers_are_counted() {
+    alone(|| {
+        const N: usize = 1 << 20;
+        let (scores, labels) = (Tensor::zeros([N, 1]).unwrap(), Tensor::full([N], 0).unwrap());
+        let (accuracy, matrix) = (Accuracy::new().unwrap(), ConfusionMatrix::new(1 << 10).unwrap());
+        let auroc = Auroc::binary(N).unwrap();
+        matrix.update_predictions(&Tensor::full([1], 0).unwrap(), &Tensor::full([1], 0).unwrap()).unwrap();
+        auroc.update(&Tensor::new([0.1, 0.9]).unwrap(), &Tensor::new([0, 1]).unwrap()).unwrap();
+        let reads: [(&str, &dyn Fn() -> pagelock_nn::Result<()>); 3] = [
+            ("Accuracy", &|| accuracy.update(&scores, &labels)),
+            ("ConfusionMatrix", &|| matrix.accuracy().map(drop)),
+            ("Auroc", &|| auroc.compute().map(drop)),
+        ];
+        for (name, read) in reads {
+            host_budget().trim_pools(); // of lists, too
+            let limited = Limited::to(4 << 20);
+            let refused = read().expect_err(name).to_string();
+            assert!(refused.contains("into_elements: no memory for"), "{name}: {refused}");
+            drop(limited);
+            read().expect(name);
+        }
+    });
 }
 
 #[test]

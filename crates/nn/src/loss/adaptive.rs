@@ -1,6 +1,6 @@
 //! [`AdaptiveLogSoftmaxWithLoss`]: a cross entropy of many classes, most of which are rare.
 
-use crate::functional::shared::{wrong_argument, wrong_shape};
+use crate::functional::shared::{index, reserve, wrong_argument, wrong_shape};
 use crate::layers::debug_is_display;
 use crate::{Forward, Linear, Module, Sequential, module_scope};
 use pagelock_tensor::{Error, Generator, Int, Result, Tensor, default_generator};
@@ -113,7 +113,8 @@ impl AdaptiveLogSoftmaxWithLoss {
         if target.is_empty() {
             return Err(Error::Argument(format!("{OP}: the batch is empty; skip empty batches")));
         }
-        let classes: Vec<i64> = target.to_vec()?;
+        let classes = target.clone().into_elements::<i64>()?;
+        let _listed = reserve(OP, 2 * classes.len())?; // lists that grow may be twice as long
         let rows = self.rows_of_clusters(&classes)?;
         let first = self.cutoffs[0];
         let column = |row: usize| {
@@ -126,7 +127,7 @@ impl AdaptiveLogSoftmaxWithLoss {
             if rows.is_empty() {
                 continue;
             }
-            let in_cluster = index(rows.iter().copied(), x)?;
+            let in_cluster = index(rows.len(), rows.iter().copied(), &x.device())?;
             let scores = tail.forward(&x.index_select(0, &in_cluster)?)?;
             let within = picked(&scores, rows.iter().map(|&row| classes[row] as usize - start))?;
             output = output.index_add(0, &in_cluster, &within)?; // a row is in one cluster only
@@ -194,12 +195,6 @@ debug_is_display!(AdaptiveLogSoftmaxWithLoss);
 
 /// The logarithm of the probability of one column of each row of `scores`.
 fn picked(scores: &Tensor, columns: impl Iterator<Item = usize>) -> Result<Tensor> {
-    scores.log_softmax(1)?.gather(1, &index(columns, scores)?.unsqueeze(1)?)?.squeeze(1)
-}
-
-/// Numbers as an index on the device of `like`.
-fn index(numbers: impl Iterator<Item = usize>, like: &Tensor) -> Result<Tensor<Int>> {
-    let numbers: Vec<i64> = numbers.map(|number| number as i64).collect();
-    let len = numbers.len();
-    Tensor::from_vec(numbers, len)?.to(&like.device())
+    let columns = index(scores.dims()[0], columns, &scores.device())?;
+    scores.log_softmax(1)?.gather(1, &columns.unsqueeze(1)?)?.squeeze(1)
 }

@@ -99,7 +99,8 @@ fn check_probabilities(input: &Tensor, loss: &Tensor) -> Result<()> {
     if !loss.device().is_cpu() || !total()?.item::<f32>()?.is_nan() {
         return Ok(());
     }
-    let outside = input.to_vec::<f64>()?.into_iter().find(|p| !(0.0..=1.0).contains(p));
+    let input = input.clone().into_elements::<f64>()?;
+    let outside = input.iter().find(|p| !(0.0..=1.0).contains(*p));
     let fix = "a probability, 0 to 1; apply sigmoid, or use BCEWithLogitsLoss, which takes scores";
     outside.map_or(Ok(()), |p| Err(wrong_argument("BCELoss", "an element of the input", p, fix)))
 }

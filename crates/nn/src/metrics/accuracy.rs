@@ -68,7 +68,7 @@ impl Accuracy {
             )));
         }
         if labels.device().is_cpu() {
-            self.check_labels(&labels.to_vec()?, n_classes)?;
+            self.check_labels(&labels.clone().into_elements()?, n_classes)?;
         }
         if k == 1 && self.ignore_index.is_none() {
             return Ok(add_correct_(&self.correct, &self.total, &scores, &labels.reshape([-1])?)?);

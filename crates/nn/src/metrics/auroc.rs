@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{self as tensor, DType, Float, Int, Tensor, no_autocast, no_grad};
 
-use super::{Constants, Labels, check_counts, ignore_text, narrowed, one_hot, pieces, read, rows_of_scores};
+use super::{Constants, Labels, check_counts, ignore_text, narrowed, one_hot, pieces, read, rows_of_scores, sum};
 use crate::setters::setters;
 use crate::{Buffer, Error, Module, Result};
 
@@ -165,12 +165,11 @@ impl Auroc {
     /// # Errors
     /// [`Error::Argument`] if no sample was counted, or some had labels that are no classes.
     pub fn per_class(&self) -> Result<Vec<Option<f64>>> {
-        let counts: Vec<f64> = self.at_least.to_vec::<i64>()?.into_iter().map(|count| count as f64).collect();
-        let samples = self.samples.to_vec::<i64>()?;
+        let counts = self.at_least.clone().into_elements::<i64>()?;
+        let samples = self.samples.clone().into_elements::<i64>()?;
         let classes = self.n_curves().max(2);
-        let with_class: i64 =
-            if classes == samples.len() { samples.iter().sum() } else { samples.iter().step_by(2).sum() };
-        check_counts("Auroc", read(&self.total)?, with_class as u64, classes)?;
+        let with_class = sum(samples.iter().step_by(if classes == samples.len() { 1 } else { 2 }));
+        check_counts("Auroc", read(&self.total)?, with_class, classes)?;
         let n_thresholds = self.at_least.dims()[2];
         let (of_class, of_others) = counts.split_at(counts.len() / 2);
         let curves = of_class.chunks(n_thresholds).zip(of_others.chunks(n_thresholds));
@@ -208,8 +207,8 @@ setters! { Auroc,
 
 /// The area under the line through (0, 0) and the points of all thresholds, by the trapezoidal rule. Both axes count
 /// samples.
-fn area(of_class: &[f64], of_others: &[f64]) -> f64 {
-    let points = of_others.iter().copied().zip(of_class.iter().copied());
+fn area(of_class: &[i64], of_others: &[i64]) -> f64 {
+    let points = of_others.iter().zip(of_class).map(|(&x, &y)| (x as f64, y as f64));
     let mut area = 0.0;
     let (mut right, mut top) = (0.0, 0.0);
     for (x, y) in points.rev() {

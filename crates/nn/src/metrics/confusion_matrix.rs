@@ -2,7 +2,7 @@
 
 use pagelock_tensor::{self as tensor, Int, Tensor, no_autocast, no_grad};
 
-use super::{Constants, Labels, check_counts, ignore_text, narrowed, one_hot, pieces, read, rows_of_scores};
+use super::{Constants, Labels, check_counts, ignore_text, narrowed, one_hot, pieces, read, rows_of_scores, sum};
 use crate::setters::setters;
 use crate::{Buffer, Error, Module, Result};
 
@@ -186,12 +186,12 @@ impl ConfusionMatrix {
 
     fn read(&self) -> Result<Vec<ClassCounts>> {
         let n = self.n_classes();
-        let counts: Vec<u64> = self.counts.to_vec::<i64>()?.into_iter().map(|count| count.max(0) as u64).collect();
-        check_counts("ConfusionMatrix", read(&self.total)?, counts.iter().sum(), n)?;
+        let counts = self.counts.clone().into_elements::<i64>()?;
+        check_counts("ConfusionMatrix", read(&self.total)?, sum(counts.iter()), n)?;
         let class = |class: usize| ClassCounts {
-            right: counts[class * n + class],
-            labels: counts[class * n..][..n].iter().sum(),
-            predictions: counts.iter().skip(class).step_by(n).sum(),
+            right: sum(counts[class * n + class..][..1].iter()),
+            labels: sum(counts[class * n..][..n].iter()),
+            predictions: sum(counts.iter().skip(class).step_by(n)),
         };
         Ok((0..n).map(class).collect())
     }

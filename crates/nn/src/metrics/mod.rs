@@ -148,6 +148,11 @@ fn read(count: &Tensor<Int>) -> Result<u64> {
     Ok(count.item::<i64>()?.max(0) as u64)
 }
 
+/// The sum of counts, of which a checkpoint may have any.
+fn sum<'a>(counts: impl Iterator<Item = &'a i64>) -> u64 {
+    counts.fold(0, |sum: u64, &count| sum.saturating_add(count.max(0) as u64))
+}
+
 /// Returns an error if nothing was counted, or some labels are not classes.
 fn check_counts(metric: &str, total: u64, counted: u64, n_classes: usize) -> Result<()> {
     if total == 0 {

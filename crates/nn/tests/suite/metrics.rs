@@ -247,3 +247,11 @@ fn updates_can_be_part_of_a_captured_step() {
         assert_eq!(captured.3.compute().unwrap(), eager.3.compute().unwrap());
     }
 }
+
+#[test]
+fn counts_of_a_checkpoint_that_overflow_are_refused() {
+    let matrix = ConfusionMatrix::new(2).unwrap();
+    matrix.update_predictions(&Tensor::full([3], 0).unwrap(), &Tensor::full([3], 0).unwrap()).unwrap();
+    matrix.counts().copy_(&Tensor::new([[i64::MAX, i64::MAX], [2, 3]]).unwrap()).unwrap(); // 2⁶⁴ + 3 in all
+    assert!(matrix.accuracy().unwrap_err().to_string().contains("have a label or a prediction outside"));
+}
