@@ -81,6 +81,9 @@ const STATE: &str = "state.";
 const GROUPS: &str = "param_groups.";
 const PARAMS: &str = "params";
 
+/// The most numbers in all settings and lists of parameters together, which are 8 MiB.
+const MAX_NUMBERS: usize = 1 << 20;
+
 impl OptimizerState {
     /// The settings and the state as tensors, for [`save_safetensors`](crate::save_safetensors): `state.0.exp_avg`,
     /// `param_groups.0.lr` (one `f64`), `param_groups.0.betas`, `param_groups.0.amsgrad` (a truth value),
@@ -106,15 +109,22 @@ impl OptimizerState {
     /// The inverse of [`to_dict`](Self::to_dict).
     ///
     /// # Errors
-    /// [`Error::Argument`] names an entry of a wrong kind, an entry that no optimizer has, or a missing group.
+    /// [`Error::Argument`] names an entry of a wrong kind, an entry that no optimizer has, or a missing group, or if the
+    /// settings have more than 2²⁰ numbers.
     pub fn from_dict(dict: &StateDict) -> Result<Self> {
         let mut groups: BTreeMap<usize, ParamGroup> = BTreeMap::new();
+        let mut n_numbers = 0_usize;
         for (name, tensor) in dict.iter().filter(|(name, _)| !name.starts_with(STATE)) {
             let parts = name.strip_prefix(GROUPS).and_then(|rest| rest.split_once('.'));
             let Some((Ok(number), setting)) = parts.map(|(number, setting)| (number.parse(), setting)) else {
                 let fix = "give the dict that `OptimizerState::to_dict` made";
                 return Err(Error::Argument(format!("`{name}` is not an entry of an optimizer's state; {fix}")));
             };
+            n_numbers = n_numbers.saturating_add(tensor.shape().elements());
+            if n_numbers > MAX_NUMBERS {
+                let problem = format!("with `{name}`, the settings have more than {MAX_NUMBERS} numbers");
+                return Err(Error::Argument(format!("{problem} in an optimizer's state; check where it comes from")));
+            }
             let group = groups.entry(number).or_default();
             if setting == PARAMS {
                 group.params = numbers::<Int, i64>(name, tensor)?.into_iter().map(|number| number as usize).collect();

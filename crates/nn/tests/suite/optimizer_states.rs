@@ -9,7 +9,7 @@ use pagelock_nn::optim::{
     RAdam, RmsProp, Setting, Sgd,
 };
 use pagelock_nn::{Parameter, StateDict, load_safetensors, save_safetensors};
-use pagelock_tensor::{CapturedStep, DType, Device, Result, Tensor};
+use pagelock_tensor::{AnyTensor, CapturedStep, DType, Device, Result, Tensor};
 
 type Make = fn(Vec<Parameter>) -> Box<dyn Optimizer>;
 
@@ -437,5 +437,23 @@ fn states_are_laid_out_and_numbered_as_pytorchs() {
             let params: Vec<f64> = group.params.iter().map(|&number| number as f64).collect();
             assert_eq!(params, numbers(&expected["params"]), "{name}");
         }
+    }
+}
+
+#[test]
+fn a_checkpoint_with_too_many_settings_is_refused() {
+    for (name, tensor) in [
+        ("param_groups.0.lr", AnyTensor::from(Tensor::ones([1]).unwrap().expand([1_usize << 40]).unwrap())),
+        ("param_groups.0.params", AnyTensor::from(Tensor::full([(1 << 20) + 1], 0).unwrap())),
+    ] {
+        let error =
+            OptimizerState::from_dict(&[(name.to_owned(), tensor)].into_iter().collect()).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!(
+                "with `{name}`, the settings have more than 1048576 numbers in an optimizer's state; check where it \
+                 comes from"
+            )
+        );
     }
 }
