@@ -153,7 +153,7 @@ impl GradScaler {
             None => {}
             Some(false) => (self.scale, self.good_steps) = (self.scale * self.backoff, 0),
             Some(true) => {
-                self.good_steps += 1;
+                self.good_steps = self.good_steps.saturating_add(1);
                 if self.good_steps >= self.interval {
                     (self.scale, self.good_steps) = (self.scale * self.growth, 0);
                 }
@@ -213,6 +213,16 @@ mod tests {
             scales.push(scaler.get_scale());
         }
         assert_eq!(scales, [4.0, 4.0, 2.0, 2.0, 2.0, 4.0, 4.0]);
+    }
+
+    #[test]
+    fn the_largest_number_of_good_steps_is_followed_by_growth() {
+        let (_, mut opt) = parameter_with(1.0).unwrap();
+        let mut scaler = GradScaler::new();
+        scaler.load_state(ScalerState { scale: 4.0, good_steps: u32::MAX });
+        scaler.step(&mut opt).unwrap();
+        scaler.update();
+        assert_eq!(scaler.state(), ScalerState { scale: 8.0, good_steps: 0 });
     }
 
     #[test]

@@ -3,8 +3,8 @@
 
 use pagelock_nn::optim::lr_scheduler::{
     Anneal, ChainedScheduler, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicLr, CyclicMode,
-    ExponentialLr, LambdaLr, LinearLr, LrScheduler, MultiStepLr, MultiplicativeLr, OneCycleLr, PlateauMode,
-    PolynomialLr, ReduceLrOnPlateau, Schedule, SequentialLr, StepLr, SwaLr, Threshold,
+    ExponentialLr, LambdaLr, LinearLr, LrScheduler, LrState, MultiStepLr, MultiplicativeLr, OneCycleLr, PlateauMode,
+    PlateauState, PolynomialLr, ReduceLrOnPlateau, Schedule, SequentialLr, StepLr, SwaLr, Threshold,
 };
 use pagelock_nn::optim::{Optimizer, Sgd};
 use pagelock_nn::{Error, Parameter};
@@ -253,4 +253,27 @@ fn a_rate_that_falls_to_0_never_becomes_negative() {
         }
         assert!(opt.lr() < 1e-15);
     }
+}
+
+#[test]
+fn counters_of_a_checkpoint_stop_at_the_largest_number() {
+    let mut opt = Sgd::new(Vec::<Parameter>::new(), 0.1);
+    let mut scheduler = LrScheduler::new(&mut opt, CosineAnnealingLr::new(10)).unwrap();
+    scheduler.load_state(&mut opt, LrState { step: u64::MAX, ..scheduler.state() }).unwrap();
+    scheduler.step(&mut opt).unwrap();
+    assert_eq!(scheduler.state().step, u64::MAX);
+
+    let mut plateau = ReduceLrOnPlateau::new().patience(u64::MAX);
+    plateau.load_state(PlateauState { best: Some(0.0), bad_epochs: u64::MAX, cooldown: 0 });
+    plateau.step(&mut opt, 1.0).unwrap();
+    assert_eq!(plateau.state().bad_epochs, u64::MAX);
+}
+
+#[test]
+fn schedules_that_are_used_without_a_check_return() {
+    assert_eq!(CosineAnnealingWarmRestarts::new(0).first(0.1, 0.1), 0.1);
+    assert_eq!(CosineAnnealingWarmRestarts::new(2).t_mult(0).next(4, 0.1, 0.1), 0.1);
+    let first = |schedule: &dyn Schedule| schedule.next(0, 0.1, 0.1);
+    let all = [first(&LinearLr::new(5)), first(&PolynomialLr::new(5)), first(&CosineAnnealingLr::new(5))];
+    assert!(all.iter().all(|rate| rate.is_finite()), "{all:?}");
 }

@@ -38,7 +38,7 @@ impl Step<'_> {
         let settings = self.settings;
         let (first, mut at) = self.evaluate()?;
         let mut n_evals = 1;
-        memory.func_evals += 1;
+        memory.func_evals = memory.func_evals.saturating_add(1);
         let mut is_done = at.is_flat(settings.tolerance_grad)?;
         let mut n_iter = 0;
         while !is_done && n_iter < settings.max_iter {
@@ -66,7 +66,7 @@ impl Step<'_> {
                 u64::from(!is_last)
             };
             n_evals += n_more;
-            memory.func_evals += n_more;
+            memory.func_evals = memory.func_evals.saturating_add(n_more);
             is_done = n_evals >= settings.max_eval()
                 || at.is_flat(settings.tolerance_grad)?
                 || max_abs(&direction)? * memory.t.abs() <= settings.tolerance_change
@@ -90,7 +90,7 @@ impl Step<'_> {
 impl Memory {
     /// The next direction, from the gradient at this point and from earlier steps.
     fn next_direction(&mut self, at: &Point, history_size: u64) -> Result<Tensor> {
-        self.n_iter += 1;
+        self.n_iter = self.n_iter.saturating_add(1);
         let direction = match (&self.d, &self.prev_flat_grad) {
             (Some(d), Some(before)) => {
                 let change = at.grad.sub(before)?;

@@ -40,7 +40,7 @@ impl Schedule for CosineAnnealingLr {
         if step > t_max && (step - 1 - t_max).is_multiple_of(t_max.saturating_mul(2)) {
             return lr + (base - eta_min) * (1.0 - (PI / t_max as f64).cos()) / 2.0;
         }
-        match self.height(step - 1) {
+        match self.height(step.saturating_sub(1)) {
             0.0 => lr, // from about 10^8 steps on, the step before the last rounds to 0
             before => self.height(step) / before * (lr - eta_min) + eta_min,
         }
@@ -70,8 +70,8 @@ impl CosineAnnealingWarmRestarts {
     }
 
     fn at(&self, step: u64, base: f64) -> f64 {
-        let (mut in_period, mut period) = (step, self.t_0);
-        if self.t_mult == 1 {
+        let (mut in_period, mut period) = (step, self.t_0.max(1));
+        if self.t_mult <= 1 {
             in_period %= period;
         }
         while in_period >= period {

@@ -109,7 +109,7 @@ impl Schedule for PolynomialLr {
             return lr;
         }
         let left = |step: u64| 1.0 - step as f64 / self.total_iters as f64;
-        match left(step - 1) {
+        match left(step.saturating_sub(1)) {
             0.0 => lr, // from about 10^16 steps on, the step before the last rounds to 0
             before => lr * (left(step) / before).powf(self.power),
         }

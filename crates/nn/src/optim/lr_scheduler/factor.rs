@@ -64,7 +64,7 @@ impl Schedule for LinearLr {
             return lr;
         }
         let Self { start_factor: start, end_factor: end, total_iters } = *self;
-        lr * (1.0 + (end - start) / (total_iters as f64 * start + (step - 1) as f64 * (end - start)))
+        lr * (1.0 + (end - start) / (total_iters as f64 * start + step.saturating_sub(1) as f64 * (end - start)))
     }
 
     fn first(&self, _base: f64, lr: f64) -> f64 {

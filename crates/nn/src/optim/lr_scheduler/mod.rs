@@ -158,7 +158,7 @@ impl<S: Schedule> LrScheduler<S> {
     /// [`Error::Argument`](crate::Error::Argument) if the optimizer has another number of groups than in
     /// [`new`](Self::new), with nothing changed.
     pub fn step(&mut self, optimizer: &mut dyn Optimizer) -> Result<()> {
-        let (step, now) = (self.state.step + 1, optimizer.lrs());
+        let (step, now) = (self.state.step.saturating_add(1), optimizer.lrs());
         check_lrs("LrScheduler", &self.state.base, now.len())?;
         let groups = self.state.base.iter().zip(&now);
         let lrs: Vec<f64> =

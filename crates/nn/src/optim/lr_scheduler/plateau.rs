@@ -94,7 +94,7 @@ impl ReduceLrOnPlateau {
         if self.is_better(metric, self.state.best.unwrap_or(worst)) {
             (self.state.best, self.state.bad_epochs) = (Some(metric), 0);
         } else {
-            self.state.bad_epochs += 1;
+            self.state.bad_epochs = self.state.bad_epochs.saturating_add(1);
         }
         if self.state.cooldown > 0 {
             (self.state.cooldown, self.state.bad_epochs) = (self.state.cooldown - 1, 0);
