@@ -214,7 +214,7 @@ fn convolve_slices(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>, geometry:
     let Conv3dOptions { stride: [stride_d, stride @ ..], padding: [padding_d, padding @ ..], .. } = geometry;
     let [dilation_d, dilation @ ..] = geometry.dilation;
     let kernel = weight.dims()[2];
-    let span = kernel.checked_sub(1).and_then(|last| last.checked_mul(dilation_d)).map(|span| span + 1);
+    let span = kernel.checked_sub(1).and_then(|last| last.checked_mul(dilation_d)?.checked_add(1));
     let ends = isize::try_from(padding_d).unwrap_or(isize::MAX);
     let padded = if ends == 0 { x.clone() } else { x.pad(&[0, 0, 0, 0, ends, ends], PadMode::Constant(0.0))? };
     let depth = padded.dims()[2];

@@ -133,6 +133,7 @@ pub fn fold(x: &Tensor, output_size: [usize; 2], options: FoldOptions) -> Result
         }
     };
     let (batch, channels) = (lead.unwrap_or(1), rows / elements);
+    Shape::new(&[elements, counts[0], counts[1]])?;
     let columns = x.reshape([signed(batch * channels), signed(elements * counts[0] * counts[1])])?;
     let zeros = Tensor::on(&x.device()).of(x.dtype()).zeros([batch * channels, padded[0] * padded[1]])?;
     let planes = zeros.index_add(1, &options.flat_indices(counts, padded[1], x)?, &columns)?;

@@ -305,3 +305,13 @@ fn a_target_longer_than_a_machine_can_hold_is_refused() -> Result<()> {
     assert!(CTCLoss::new().forward(&Tensor::zeros([1, 1, 2])?, &targets, &[1], &[1]).is_err());
     Ok(())
 }
+
+#[test]
+fn sizes_of_windows_that_overflow_are_refused() -> Result<()> {
+    let dilated = F::Conv3dOptions { dilation: [usize::MAX, 1, 1], ..Default::default() };
+    let conv = F::conv3d(&Tensor::ones([1, 1, 2, 2, 2])?, &Tensor::ones([1, 1, 2, 1, 1])?, None, dilated);
+    assert!(refused(conv).contains("its kernel (dilated by 18446744073709551615) must fit the depth 2"));
+    let folded = F::fold(&Tensor::zeros([0, 65])?, [(1 << 58) + 64, 1], F::FoldOptions::new([1 << 58, 1]));
+    assert!(refused(folded).contains("needs more bytes than memory can address"));
+    Ok(())
+}
