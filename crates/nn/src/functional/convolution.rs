@@ -6,7 +6,7 @@
 
 use pagelock_tensor::{Conv2dOptions, ConvTranspose2dOptions, PadMode, Result, Tensor};
 
-use super::shared::{signed, wrong_argument, wrong_shape};
+use super::shared::{index, signed, wrong_argument, wrong_shape};
 
 /// How a kernel slides over sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,9 +355,8 @@ fn spread_slices(x: &Tensor, weight: &Tensor, geometry: ConvTranspose3dOptions) 
     // [batch · depth, channels · kernel, height, width] as [batch, channels, depth · kernel, height, width]
     let by_slice = images.reshape([batch, depth, channels, kernel, height * width].map(signed))?;
     let contributions = by_slice.transpose(1, 2)?.flatten(2, 3)?;
-    let depths: Vec<i64> =
-        (0..depth).flat_map(|slice| (0..kernel).map(move |tap| (slice * stride_d + tap * dilation_d) as i64)).collect();
-    let depths = Tensor::from_slice(&depths, depths.len())?.to(&x.device())?;
+    let depths = (0..depth).flat_map(|slice| (0..kernel).map(move |tap| slice * stride_d + tap * dilation_d));
+    let depths = index(depth.saturating_mul(kernel), depths, &x.device())?;
     let zeros = Tensor::on(&x.device()).of(images.dtype()).zeros([batch, channels, full, height * width])?;
     let added = zeros.index_add(2, &depths, &contributions)?.narrow(2, padding_d, out_d)?;
     added.unflatten(3, [height, width])

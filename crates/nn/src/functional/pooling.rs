@@ -325,15 +325,14 @@ fn avg_pool(op: &str, x: &Tensor, averages: &Averages<'_>) -> Result<Tensor> {
     }
     (0..counts.len()).try_fold(means, |means, axis| {
         let dim = means.rank() - counts.len() + axis;
-        let factors = averages.factors(axis, x.dims()[dim], counts[axis]);
-        let factors = Tensor::on(&x.device()).of(x.dtype()).from_slice(&factors, factors.len())?;
+        let factors = averages.factors(axis, x.dims()[dim], counts[axis])?.to_dtype(x.dtype())?.to(&x.device())?;
         means.mul(&(dim + 1..means.rank()).try_fold(factors, |factors, _| factors.unsqueeze(-1))?)
     })
 }
 
 impl Averages<'_> {
     /// The factors along a dimension that turn means over whole windows into means over the elements that count.
-    fn factors(&self, axis: usize, size: usize, count: usize) -> Vec<f64> {
+    fn factors(&self, axis: usize, size: usize, count: usize) -> Result<Tensor> {
         let Windows { kernel, stride, padding, .. } = self.windows;
         let [kernel, stride, padding] = [kernel[axis], stride[axis], padding[axis]];
         let counted = |window: usize| {
@@ -343,7 +342,10 @@ impl Averages<'_> {
                 false => end.min(size + padding).saturating_sub(start.max(padding)).max(1),
             }
         };
-        (0..count).map(|window| kernel as f64 / counted(window) as f64).collect()
+        Tensor::build(count, |factors: &mut [f64]| {
+            let all = factors.iter_mut().enumerate();
+            all.for_each(|(window, factor)| *factor = kernel as f64 / counted(window) as f64);
+        })
     }
 }
 

@@ -307,6 +307,15 @@ fn a_target_longer_than_a_machine_can_hold_is_refused() -> Result<()> {
 }
 
 #[test]
+fn empty_batches_of_huge_samples_are_refused() -> Result<()> {
+    let pool = F::AvgPoolOptions { padding: [1], count_include_pad: false, ..F::AvgPoolOptions::new([2]) };
+    assert!(F::avg_pool1d(&Tensor::zeros([0, 1, HUGE])?, pool).is_err());
+    let (x, weight) = (Tensor::zeros([0, 1, HUGE, 1, 1])?, Tensor::ones([1, 1, 1, 1, 1])?);
+    assert!(F::conv_transpose3d(&x, &weight, None, Default::default()).is_err());
+    Ok(())
+}
+
+#[test]
 fn sizes_of_windows_that_overflow_are_refused() -> Result<()> {
     let dilated = F::Conv3dOptions { dilation: [usize::MAX, 1, 1], ..Default::default() };
     let conv = F::conv3d(&Tensor::ones([1, 1, 2, 2, 2])?, &Tensor::ones([1, 1, 2, 1, 1])?, None, dilated);
