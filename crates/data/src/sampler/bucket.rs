@@ -6,7 +6,11 @@
 //!              hg ca ej … fe, i           whole batches are shuffled; the rest of the last bucket comes last
 //! ```
 
-use super::{NO_SAMPLE, Permutation, Place, Sampler};
+use std::sync::Arc;
+
+use pagelock_tensor::CountedHeap;
+
+use super::{Indices, NO_SAMPLE, Permutation, Place, Sampler};
 use crate::identity::Hash;
 use crate::{Error, Result};
 
@@ -40,7 +44,7 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BucketSampler {
-    by_length: Vec<usize>,
+    by_length: Indices,
     batch_size: usize,
     batches_per_bucket: usize,
     seed: u64,
@@ -50,14 +54,15 @@ impl BucketSampler {
     /// Batches of `batch_size` samples, in orders drawn from `seed`. Sample `i` has length `lengths[i]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a batch size of zero.
+    /// [`Error::Argument`] for a batch size of zero; [`Error::Tensor`] if the budget refuses the list of samples.
     pub fn new(lengths: &[usize], batch_size: usize, seed: u64) -> Result<Self> {
         if batch_size == 0 {
             return Err(Error::Argument("the batch size is 0; give at least 1 (64 is usual)".into()));
         }
+        let counted = CountedHeap::granted("BucketSampler", "the list of samples", size_of_val(lengths))?;
         let mut by_length: Vec<usize> = (0..lengths.len()).collect();
-        by_length.sort_by_key(|&index| lengths[index]); // stable
-        Ok(Self { by_length, batch_size, batches_per_bucket: 100, seed })
+        by_length.sort_unstable_by_key(|&index| (lengths[index], index));
+        Ok(Self { by_length: Indices(Arc::new((by_length, counted))), batch_size, batches_per_bucket: 100, seed })
     }
 
     /// How many batches are shuffled together; 100 unless set, at least 1. More batches mix better and need more

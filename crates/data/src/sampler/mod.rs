@@ -8,9 +8,10 @@ mod distributed;
 mod subset;
 mod weighted;
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use pagelock_tensor::{Generator, text::type_name};
+use pagelock_tensor::{CountedHeap, Generator, text::type_name};
 
 pub use self::{
     bucket::BucketSampler, distributed::DistributedSampler, subset::SubsetRandomSampler, weighted::WeightedSampler,
@@ -165,13 +166,33 @@ impl Sampler for RandomSampler {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedSampler {
-    indices: Vec<usize>,
+    indices: Indices,
 }
 
 impl FixedSampler {
     /// Visits `indices`. An index that the dataset does not have makes its batch an error.
     pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
-        Self { indices: indices.into_iter().collect() }
+        Self { indices: Indices::new(indices) }
+    }
+}
+
+/// A list that counts in the budget, and that clones share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Indices(Arc<(Vec<usize>, CountedHeap)>);
+
+impl Indices {
+    fn new(indices: impl IntoIterator<Item = usize>) -> Self {
+        let list: Vec<usize> = indices.into_iter().collect();
+        let counted = CountedHeap::new(list.capacity() * size_of::<usize>());
+        Self(Arc::new((list, counted)))
+    }
+}
+
+impl Deref for Indices {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        &self.0.0
     }
 }
 

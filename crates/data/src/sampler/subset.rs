@@ -1,6 +1,6 @@
 //! [`SubsetRandomSampler`]: some samples, in random order.
 
-use super::{NO_SAMPLE, Permutation, Place, Sampler};
+use super::{Indices, NO_SAMPLE, Permutation, Place, Sampler};
 use crate::identity::Hash;
 
 /// The given indices once per epoch, in an order drawn anew for each epoch from one seed.
@@ -18,7 +18,7 @@ use crate::identity::Hash;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsetRandomSampler {
-    indices: Vec<usize>,
+    indices: Indices,
     seed: u64,
 }
 
@@ -26,7 +26,7 @@ impl SubsetRandomSampler {
     /// Visits `indices` in orders drawn from `seed`. An index that the dataset does not have makes its batch an
     /// error.
     pub fn new(indices: impl IntoIterator<Item = usize>, seed: u64) -> Self {
-        Self { indices: indices.into_iter().collect(), seed }
+        Self { indices: Indices::new(indices), seed }
     }
 }
 

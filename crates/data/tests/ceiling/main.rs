@@ -19,7 +19,10 @@ use std::time::{Duration, Instant};
 
 use pagelock_data::text::PaddedStack;
 use pagelock_data::transforms::{Interpolation, functional as F};
-use pagelock_data::{DataLoader, Dataset, Error, Result, StoredRows, Subset, WeightedSampler, WhenFull, random_split};
+use pagelock_data::{
+    BucketSampler, DataLoader, Dataset, Error, FixedSampler, Result, StoredRows, Subset, WeightedSampler, WhenFull,
+    random_split,
+};
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::{DType, Device, Generator, Int, Tensor, TensorMap};
 
@@ -54,6 +57,7 @@ const CASES: &[(&str, fn())] = &[
     ("a long sequence and its elements", a_long_sequence),
     ("weights that do not fit", many_weights),
     ("parts that do not fit", large_parts),
+    ("lists of samples", lists_of_samples),
 ];
 
 #[test]
@@ -299,6 +303,14 @@ fn a_long_sequence() {
 fn many_weights() {
     assert_refused(&WeightedSampler::new(std::iter::repeat_n(1.0, 10_000_000), 1, 0).unwrap_err());
     assert!(WeightedSampler::new(std::iter::repeat_n(1.0, 100_000), 1, 0).is_ok());
+}
+
+fn lists_of_samples() {
+    let bucketed = |n_bytes: usize| BucketSampler::new(&vec![0; n_bytes / size_of::<usize>()], 1, 0);
+    assert_refused(&bucketed(LIMIT).unwrap_err());
+    assert!(bucketed(LIMIT / 4).is_ok());
+    let _half = FixedSampler::new(0..LIMIT / 2 / size_of::<usize>());
+    assert_refused(&bucketed(LIMIT / 2).unwrap_err());
 }
 
 fn large_parts() {
