@@ -14,6 +14,9 @@ use crate::step::now;
 
 const PREFIX: &str = "events.out.tfevents.";
 
+/// The largest number of ten digits. A name that has it is not a time that a new name could follow.
+const LAST: u64 = 9_999_999_999;
+
 /// A new file in `folder`: `events.out.tfevents.SECONDS.HOST.PROCESS.NUMBER`, and the suffix.
 pub(crate) fn new_event_file(folder: &Path, suffix: &str) -> Result<(File, PathBuf)> {
     static NUMBER: AtomicU64 = AtomicU64::new(0); // Relaxed: it guards no other memory.
@@ -34,7 +37,8 @@ pub(crate) fn new_event_file(folder: &Path, suffix: &str) -> Result<(File, PathB
 fn newest(folder: &Path) -> Option<u64> {
     let names = fs::read_dir(folder).ok()?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     // Ten digits sort as text in the order of the numbers. A writer's names never have more.
-    names.filter_map(|name| name.strip_prefix(PREFIX)?.split('.').next()?.get(..10)?.parse().ok()).max()
+    let seconds = names.filter_map(|name| name.strip_prefix(PREFIX)?.split('.').next()?.get(..10)?.parse().ok());
+    seconds.filter(|&seconds| seconds < LAST).max()
 }
 
 /// `runs/Nov23_19-10-44_hostCOMMENT`, in UTC.
@@ -92,6 +96,8 @@ mod tests {
         fs::write(folder.path().join(format!("{PREFIX}9000000000.z.1.0")), "").unwrap();
         fs::write(folder.path().join(format!("{PREFIX}x")), "").unwrap();
         let (_, path) = new_event_file(folder.path(), ".end").unwrap();
+        fs::write(folder.path().join(format!("{PREFIX}9999999999.x")), "").unwrap();
+        assert!(new_event_file(folder.path(), "").unwrap().1.to_string_lossy().contains(".9000000002."));
         let name = path.file_name().unwrap().to_str().unwrap();
         assert!(name.starts_with("events.out.tfevents.9000000001.") && name.ends_with(".end"), "{name}");
     }
