@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use crate::error::{Result, ensure};
+#[cfg(feature = "tensors")]
+use pagelock_memory::HeapReservation;
+
+use crate::error::{Result, collect, ensure};
 
 /// Numbers in row-major order, and their shape.
 ///
@@ -23,6 +26,20 @@ use crate::error::{Result, ensure};
 pub struct Array<'a> {
     pub(crate) shape: Vec<usize>,
     pub(crate) values: Values<'a>,
+    pub(crate) counted: Counted,
+}
+
+/// Budget for the values of a tensor. It is no part of what an array equals.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Counted {
+    #[cfg(feature = "tensors")]
+    pub(crate) _reserved: Option<std::sync::Arc<HeapReservation>>,
+}
+
+impl PartialEq for Counted {
+    fn eq(&self, _: &Counted) -> bool {
+        true
+    }
 }
 
 /// The element types of an [`Array`]: `u8`, `i64`, `f32`, `f64`. Values of a picture go from 0 to 255 if they are `u8`,
@@ -73,7 +90,7 @@ impl<'a> Array<'a> {
         let holds = shape.iter().try_fold(1usize, |len, &size| len.checked_mul(size));
         let (len, holds) = (values.len(), holds.unwrap_or(usize::MAX));
         ensure!(len == holds, "{len} values do not fill the shape {shape:?}, which holds {holds}");
-        Ok(Self { shape, values })
+        Ok(Self { shape, values, counted: Counted::default() })
     }
 
     /// The size of each dimension.
@@ -86,29 +103,35 @@ impl<'a> Array<'a> {
         self.values.len()
     }
 
-    pub(crate) fn to_f64(&self) -> Cow<'_, [f64]> {
+    /// The value at a position in row-major order.
+    pub(crate) fn f64(&self, at: usize) -> f64 {
         match &self.values {
-            Values::U8(values) => values.iter().map(|&value| value.into()).collect(),
-            Values::I64(values) => values.iter().map(|&value| value as f64).collect(),
-            Values::F32(values) => values.iter().map(|&value| value.into()).collect(),
-            Values::F64(values) => Cow::Borrowed(values),
+            Values::U8(values) => values[at].into(),
+            Values::I64(values) => values[at] as f64,
+            Values::F32(values) => values[at].into(),
+            Values::F64(values) => values[at],
         }
     }
 
-    pub(crate) fn to_f32(&self) -> Cow<'_, [f32]> {
+    /// [`f64`](Self::f64), rounded once.
+    pub(crate) fn f32(&self, at: usize) -> f32 {
         match &self.values {
-            Values::U8(values) => values.iter().map(|&value| value.into()).collect(),
-            Values::I64(values) => values.iter().map(|&value| value as f32).collect(),
-            Values::F32(values) => Cow::Borrowed(values),
-            Values::F64(values) => values.iter().map(|&value| value as f32).collect(),
+            Values::I64(values) => values[at] as f32,
+            _ => self.f64(at) as f32,
         }
+    }
+
+    /// A copy of the values.
+    pub(crate) fn to_f32(&self) -> Result<Vec<f32>> {
+        collect("a copy of the values", self.len(), (0..self.len()).map(|at| self.f32(at)))
     }
 
     /// The values as bytes of a picture: `u8` unchanged, others times 255 and clamped to 0..=255.
-    pub(crate) fn to_bytes(&self) -> Cow<'_, [u8]> {
+    pub(crate) fn to_bytes(&self) -> Result<Cow<'_, [u8]>> {
+        let byte = |at| (self.f32(at) * 255.0) as u8; // `as` saturates; NaN is 0
         match &self.values {
-            Values::U8(values) => Cow::Borrowed(values),
-            _ => self.to_f32().iter().map(|&value| (value * 255.0) as u8).collect(), // `as` saturates; NaN is 0
+            Values::U8(values) => Ok(Cow::Borrowed(values)),
+            _ => Ok(Cow::Owned(collect("the bytes of a picture", self.len(), (0..self.len()).map(byte))?)),
         }
     }
 }
@@ -142,7 +165,7 @@ impl ToArray for Array<'_> {
             Values::F32(values) => Values::F32(Cow::Borrowed(values)),
             Values::F64(values) => Values::F64(Cow::Borrowed(values)),
         };
-        Ok(Array { shape: self.shape.clone(), values })
+        Array::of(values, self.shape.clone())
     }
 }
 

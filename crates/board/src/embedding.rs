@@ -146,12 +146,9 @@ fn replace(path: &Path, contents: &[u8]) -> Result<()> {
 /// The text of `tensors.tsv`.
 fn tensors(points: &Array<'_>, dimensions: usize) -> String {
     let mut text = String::new();
-    for row in points.to_f32().chunks_exact(dimensions) {
-        for (column, value) in row.iter().enumerate() {
-            let separator = if column == 0 { "" } else { "\t" };
-            let _ = write!(text, "{separator}{value:?}"); // writing to a string does not fail
-        }
-        text.push('\n');
+    for at in 0..points.len() {
+        let end = if (at + 1) % dimensions == 0 { '\n' } else { '\t' };
+        let _ = write!(text, "{:?}{end}", points.f32(at)); // writing to a string does not fail
     }
     text
 }
@@ -192,7 +189,7 @@ fn sprite(tag: &str, n: usize, images: &Array<'_>) -> Result<(usize, usize, Vec<
     );
     let pixels = height * width;
     let dims = [(n, channels * pixels), (height, width), (width, 1), (channels, pixels)];
-    let Pixels { bytes, channels, width: filled, height: _ } = arrange(&images.to_bytes(), dims, columns)?;
+    let Pixels { bytes, channels, width: filled, height: _ } = arrange(&images.to_bytes()?, dims, columns)?;
     let mut square = Pixels { width: filled, height: sprite_height, channels, bytes };
     square.bytes.resize(filled * sprite_height * channels, 0); // as many rows as columns, like PyTorch
     Ok((width, height, png(&square)?))

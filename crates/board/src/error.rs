@@ -34,6 +34,15 @@ pub enum Error {
         error: io::Error,
     },
 
+    /// There is no memory for a copy of the values, for a picture or for an event. Nothing was written.
+    #[error("no memory for {what} of {len_bytes} bytes; write fewer values at a time")]
+    Memory {
+        /// What it is for.
+        what: &'static str,
+        /// The size.
+        len_bytes: usize,
+    },
+
     /// A tensor could not be read.
     #[cfg(feature = "tensors")]
     #[error(transparent)]
@@ -50,6 +59,20 @@ impl std::fmt::Debug for Error {
 /// An [`Error::Create`] for `path`.
 pub(crate) fn create_error(path: &Path) -> impl FnOnce(io::Error) -> Error {
     move |error| Error::Create { path: path.to_owned(), error }
+}
+
+/// Makes room for `more` values.
+pub(crate) fn reserve<T>(what: &'static str, list: &mut Vec<T>, more: usize) -> Result<()> {
+    let refused = |_| Error::Memory { what, len_bytes: more.saturating_mul(size_of::<T>()) };
+    list.try_reserve(more).map_err(refused)
+}
+
+/// Collects `len` values.
+pub(crate) fn collect<T>(what: &'static str, len: usize, values: impl Iterator<Item = T>) -> Result<Vec<T>> {
+    let mut list = Vec::new();
+    reserve(what, &mut list, len)?;
+    list.extend(values.take(len));
+    Ok(list)
 }
 
 /// `return Err(Error::Argument(format!(…)))`.

@@ -74,7 +74,7 @@ pub fn make_grid(images: &(impl ToArray + ?Sized), options: GridOptions) -> Resu
             Array::of(Values::U8(Cow::Owned(grid)), shape)
         }
         _ => {
-            let mut values = images.to_f32().into_owned();
+            let mut values = images.to_f32()?;
             if options.normalize {
                 normalize(&mut values, batch.channels * batch.height * batch.width, &options)?;
             }

@@ -4,7 +4,9 @@
 //! which contains both. Buckets are written as in PyTorch: empty buckets at both ends are left out, except for one at
 //! the front, whose limit is the lower edge of the first bucket with values.
 
-use crate::array::ToArray;
+use std::ops::Range;
+
+use crate::array::{Array, ToArray};
 use crate::error::{Result, ensure, refuse};
 use crate::proto::{Content, Histogram, Value};
 use crate::step::Step;
@@ -62,14 +64,15 @@ impl SummaryWriter {
         bins: Bins,
         step: impl Into<Step>,
     ) -> Result<()> {
-        let histogram = histogram(tag, &values.to_array()?.to_f64(), &bins)?;
+        let histogram = histogram(tag, &values.to_array()?, &bins)?;
         let value = Value { tag: tag.to_owned(), metadata: None, content: Some(Content::Histogram(histogram)) };
         self.add_value(self.main, value, step.into())
     }
 }
 
-fn histogram(tag: &str, values: &[f64], bins: &Bins) -> Result<Histogram> {
-    ensure!(!values.is_empty(), "the histogram `{tag}` has no values");
+fn histogram(tag: &str, values: &Array<'_>, bins: &Bins) -> Result<Histogram> {
+    let all = 0..values.len();
+    ensure!(!all.is_empty(), "the histogram `{tag}` has no values");
     let (min, max) = (extreme(values, f64::min), extreme(values, f64::max));
     let edges = match bins {
         Bins::TensorFlow => tensorflow_edges(),
@@ -87,16 +90,16 @@ fn histogram(tag: &str, values: &[f64], bins: &Bins) -> Result<Histogram> {
     };
     let end = counts.iter().rposition(|&count| count > 0.0).map_or(first, |last| last + 1);
     let bucket = std::iter::once(0.0).chain(counts[first..end].iter().copied()).collect();
-    let sum_squares = pairwise_sum(values, &|value| value * value);
-    let sum = pairwise_sum(values, &|value| value);
+    let sum_squares = pairwise_sum(all.clone(), &|at| values.f64(at) * values.f64(at));
+    let sum = pairwise_sum(all, &|at| values.f64(at));
     let bucket_limit = edges[first..=end].to_vec();
     Ok(Histogram { min, max, num: values.len() as f64, sum, sum_squares, bucket_limit, bucket })
 }
 
 /// The least or largest value; NaN if any value is NaN.
-fn extreme(values: &[f64], of: fn(f64, f64) -> f64) -> f64 {
+fn extreme(values: &Array<'_>, of: fn(f64, f64) -> f64) -> f64 {
     let of = |a: f64, b: f64| if a.is_nan() || b.is_nan() { f64::NAN } else { of(a, b) };
-    values.iter().copied().reduce(of).unwrap_or(f64::NAN)
+    (0..values.len()).map(|at| values.f64(at)).reduce(of).unwrap_or(f64::NAN)
 }
 
 fn tensorflow_edges() -> Vec<f64> {
@@ -117,10 +120,10 @@ fn equal_edges(tag: &str, n: usize, min: f64, max: f64) -> Result<Vec<f64>> {
 }
 
 /// How many values lie between each edge and the next one.
-fn count(values: &[f64], edges: &[f64]) -> Vec<f64> {
+fn count(values: &Array<'_>, edges: &[f64]) -> Vec<f64> {
     let mut counts = vec![0.0; edges.len() - 1];
     let last = edges[edges.len() - 1];
-    for &value in values {
+    for value in (0..values.len()).map(|at| values.f64(at)) {
         if value >= edges[0] && value <= last {
             let above = edges.partition_point(|&edge| edge <= value);
             counts[above.min(edges.len() - 1) - 1] += 1.0;
@@ -130,10 +133,10 @@ fn count(values: &[f64], edges: &[f64]) -> Vec<f64> {
 }
 
 /// A sum whose rounding error grows with the logarithm of the number of values.
-fn pairwise_sum(values: &[f64], of: &impl Fn(f64) -> f64) -> f64 {
-    if values.len() <= 64 {
-        return values.iter().map(|&value| of(value)).sum();
+fn pairwise_sum(range: Range<usize>, of: &impl Fn(usize) -> f64) -> f64 {
+    if range.len() <= 64 {
+        return range.map(of).sum();
     }
-    let (left, right) = values.split_at(values.len() / 2);
-    pairwise_sum(left, of) + pairwise_sum(right, of)
+    let middle = range.start + range.len() / 2;
+    pairwise_sum(range.start..middle, of) + pairwise_sum(middle..range.end, of)
 }

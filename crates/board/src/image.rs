@@ -1,7 +1,7 @@
 //! Pictures: their layout, and PNG.
 
 use crate::array::{Array, ToArray};
-use crate::error::{Result, ensure};
+use crate::error::{Result, collect, ensure};
 use crate::proto::{Content, Image, Value};
 use crate::step::Step;
 use crate::writer::SummaryWriter;
@@ -106,7 +106,7 @@ pub(crate) fn pixels(array: &Array<'_>, format: &str) -> Result<Pixels> {
         _ => ((1..=4).contains(&channels.0), "1 to 4"),
     };
     ensure!(fits, "a picture of the shape {shape:?}, `{format}`, has {} channels; give {expected}", channels.0);
-    arrange(&array.to_bytes(), [n, height, width, channels], COLUMNS)
+    arrange(&array.to_bytes()?, [n, height, width, channels], COLUMNS)
 }
 
 /// Arranges pictures in rows of at most `columns`; gray becomes color. `dims` has the size and the stride of each
@@ -123,7 +123,8 @@ pub(crate) fn arrange(bytes: &[u8], dims: [(usize, usize); 4], columns: usize) -
     };
     let (largest, w, h) = (MAX_SIDE, pixels.width, pixels.height);
     ensure!(w.max(h) <= largest, "a picture of {w} × {h} pixels is too big: a side has at most {largest}");
-    pixels.bytes = vec![0; w * h * pixels.channels];
+    let len = w * h * pixels.channels;
+    pixels.bytes = collect("a picture", len, std::iter::repeat_n(0, len))?;
     let [image_stride, row_stride, column_stride, channel_stride] = dims.map(|dim| dim.1);
     for image in 0..n {
         let (top, left) = (image / columns * height, image % columns * width);

@@ -84,11 +84,11 @@ impl SummaryWriter {
                 shape: array.shape().iter().map(|&size| size as i32).collect(),
                 components,
             };
-            let (shape, floats) = (Some(TensorShape::new(array.shape())), array.to_f32().into_owned());
+            let (shape, floats) = (Some(TensorShape::new(array.shape())), array.to_f32()?);
             let tensor = Tensor { dtype: FLOAT, shape, floats, strings: Vec::new() };
-            Value::of_plugin(format!("{tag}_{name}"), "mesh", &plugin, Some(tensor))
+            Ok(Value::of_plugin(format!("{tag}_{name}"), "mesh", &plugin, Some(tensor)))
         };
-        self.add_values(self.main, parts.map(value).collect(), step.into())
+        self.add_values(self.main, parts.map(value).collect::<Result<_>>()?, step.into())
     }
 }
 
@@ -106,9 +106,9 @@ fn check(tag: &str, mesh: &Mesh<'_>) -> Result<()> {
         let shape = faces.shape();
         let fits = shape.len() == 3 && shape[0] == n_meshes && shape[2] == 3;
         ensure!(fits, "the faces of `{tag}` have the shape {shape:?}, not [{n_meshes}, faces, 3]");
-        let faces = faces.to_f64();
-        let wrong = faces.iter().find(|&&point| point.fract() != 0.0 || !(0.0..n_points as f64).contains(&point));
-        ensure!(wrong.is_none(), "a face of `{tag}` names point {}; there are only {n_points}", wrong.unwrap_or(&0.0));
+        let is_wrong = |point: &f64| point.fract() != 0.0 || !(0.0..n_points as f64).contains(point);
+        let wrong = (0..faces.len()).map(|at| faces.f64(at)).find(is_wrong);
+        ensure!(wrong.is_none(), "a face of `{tag}` names point {}; there are only {n_points}", wrong.unwrap_or(0.0));
     }
     Ok(())
 }

@@ -63,13 +63,12 @@ fn pr_curve(tag: &str, labels: &Array<'_>, predictions: &Array<'_>, n: usize) ->
         (2..=MAX_THRESHOLDS).contains(&n),
         "the curve `{tag}` cannot have {n} thresholds, only 2 to {MAX_THRESHOLDS}"
     );
-    let (labels, predictions) = (labels.to_f64(), predictions.to_f32());
     let (n_labels, n_predictions) = (labels.len(), predictions.len());
     ensure!(n_labels == n_predictions, "the curve `{tag}` has {n_labels} labels for {n_predictions} predictions");
     ensure!(n_labels > 0, "the curve `{tag}` has no predictions");
 
     let (mut positives, mut negatives) = (vec![0.0; n], vec![0.0; n]);
-    for (&label, &prediction) in labels.iter().zip(predictions.iter()) {
+    for (label, prediction) in (0..n_labels).map(|at| (labels.f64(at), predictions.f32(at))) {
         ensure!(label == 0.0 || label == 1.0, "a label of the curve `{tag}` is {label}, neither 0 nor 1");
         let bucket = (prediction * (n - 1) as f32).floor();
         ensure!(

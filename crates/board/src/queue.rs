@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result, create_error};
+use crate::error::{Error, Result, create_error, reserve};
 
 /// The capacity that the worker's buffer of a file keeps after a write.
 const KEPT_BYTES: usize = 1 << 20;
@@ -140,6 +140,9 @@ impl Queue {
             shared.work.notify_one();
             state = wait(&shared.progress, state);
             state.waiting_appends -= 1;
+        }
+        for (file, record) in records {
+            reserve("queued events", &mut state.queued[file.0], record.as_ref().len())?;
         }
         let was_full = shared.is_half_full(&state);
         let was_empty = state.bytes == 0;

@@ -8,7 +8,7 @@
 
 use prost::Message;
 
-use crate::error::{Result, ensure};
+use crate::error::{Result, ensure, reserve};
 use crate::proto::Event;
 
 /// Bytes of a record before and after its event.
@@ -22,7 +22,8 @@ const MAX_EVENT: usize = i32::MAX as usize;
 pub(crate) fn record(event: &Event) -> Result<Vec<u8>> {
     let len = event.encoded_len();
     ensure!(len <= MAX_EVENT, "an event of {len} bytes is too big: protocol buffers allow {MAX_EVENT} bytes");
-    let mut record = Vec::with_capacity(HEADER_BYTES + len + FOOTER_BYTES);
+    let mut record = Vec::new();
+    reserve("an event", &mut record, HEADER_BYTES + len + FOOTER_BYTES)?;
     record.extend((len as u64).to_le_bytes());
     record.extend(masked_crc(&record).to_le_bytes());
     event.encode_raw(&mut record);

@@ -1,40 +1,40 @@
 //! Tensors as values, and graphs of operations on them.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
+use pagelock_memory::HeapReservation;
 use pagelock_tensor::profiler::{NodeSource, RecordedGraph, RecordedNode};
-use pagelock_tensor::{Bool, DType, Device, Int, Tensor};
+use pagelock_tensor::{self as tensor, Bool, DType, Device, Element, Int, Tensor};
 
-use crate::array::{Array, ToArray, ToScalar, Values};
+use crate::array::{Array, Counted, Number, ToArray, ToScalar};
 use crate::error::Result;
 use crate::graph::{GraphNode, ToGraph};
 
+/// The elements, and the memory that counts for them.
+fn listed<T: Element + Number>(of: &Tensor<T::Kind>) -> Result<Array<'static>> {
+    let refused = |source| tensor::Error::WorkingMemory { op: "to_array", purpose: "the elements", source };
+    let counted = HeapReservation::new((of.len() * size_of::<T>()) as u64).map_err(refused)?;
+    let array = Array::of(T::values(Cow::Owned(of.to_vec()?)), of.shape().to_vec())?;
+    Ok(Array { counted: Counted { _reserved: Some(Arc::new(counted)) }, ..array })
+}
+
 impl ToArray for Tensor {
     fn to_array(&self) -> Result<Array<'_>> {
-        let values = match self.dtype() {
-            DType::F64 => Values::F64(Cow::Owned(self.to_vec()?)),
-            _ => Values::F32(Cow::Owned(self.to_vec()?)),
-        };
-        Array::of(values, self.shape().to_vec())
+        if self.dtype() == DType::F64 { listed::<f64>(self) } else { listed::<f32>(self) }
     }
 }
 
 impl ToArray for Tensor<Int> {
     fn to_array(&self) -> Result<Array<'_>> {
-        let values = match self.dtype() {
-            DType::U8 => Values::U8(Cow::Owned(self.to_vec()?)),
-            _ => Values::I64(Cow::Owned(self.to_vec()?)),
-        };
-        Array::of(values, self.shape().to_vec())
+        if self.dtype() == DType::U8 { listed::<u8>(self) } else { listed::<i64>(self) }
     }
 }
 
 /// The values become 0 and 1.
 impl ToArray for Tensor<Bool> {
     fn to_array(&self) -> Result<Array<'_>> {
-        let values: Vec<bool> = self.to_vec()?;
-        let values = values.into_iter().map(|value| f32::from(u8::from(value))).collect();
-        Array::of(Values::F32(Cow::Owned(values)), self.shape().to_vec())
+        listed::<f32>(&self.to_float_of(DType::F32)?)
     }
 }
 

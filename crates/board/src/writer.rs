@@ -191,8 +191,9 @@ impl SummaryWriter {
     ///
     /// # Errors
     /// Like all calls: [`Error::Argument`](crate::Error::Argument) if the tag is empty or longer than 16 KiB, or the
-    /// step is above `i64::MAX`; [`Error::Write`](crate::Error::Write) if the worker thread could not write. This call
-    /// also returns the error of a tensor that has not exactly one element or cannot be read.
+    /// step is above `i64::MAX`; [`Error::Write`](crate::Error::Write) if the worker thread could not write;
+    /// [`Error::Memory`](crate::Error::Memory) if there is no memory for the event. This call also returns the error of a
+    /// tensor that has not exactly one element or cannot be read.
     pub fn add_scalar(&self, tag: &str, value: impl ToScalar, step: impl Into<Step>) -> Result<()> {
         self.add_value(self.main, scalar(tag, value.to_scalar()?), step.into())
     }

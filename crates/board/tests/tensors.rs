@@ -123,3 +123,15 @@ fn a_recorded_graph_becomes_nodes_with_shapes_and_devices() {
         assert_eq!(*graph.to_graph(), expected);
     }
 }
+
+#[test]
+fn a_tensor_larger_than_the_budget_is_refused_by_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let writer = SummaryWriter::new(folder.path()).unwrap();
+    let huge = Tensor::ones([1]).unwrap().expand([1_usize << 40]).unwrap();
+    let error = writer.add_histogram("values", &huge, 0).unwrap_err().to_string();
+    assert!(
+        error.starts_with("to_array: no memory for the elements: cannot take 4 TiB: budget `host` has "),
+        "{error}"
+    );
+}
