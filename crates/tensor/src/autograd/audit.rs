@@ -14,8 +14,7 @@ use crate::error::Result;
 use crate::tensor::Tensor;
 use crate::thread_value::with_value;
 
-/// Runs `loss` and reports every named tensor that no path from its result reaches. Such a tensor would get no
-/// gradient.
+/// Runs `loss` and reports every named tensor that no path from the loss reaches. Such a tensor would get no gradient.
 ///
 /// The audit sees only what `loss` does on this thread. Backward passes inside `loss` are allowed and ignored.
 ///
@@ -83,7 +82,7 @@ impl fmt::Display for Audit {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unreached {
-    /// The name it was given.
+    /// The name that the caller gave.
     pub name: String,
     /// Why no path reaches it, as far as known.
     pub reason: Reason,
@@ -105,7 +104,7 @@ pub enum Reason {
     NeverUsed,
     /// What was computed from it never became part of the loss, although nothing cut it off.
     LeftOut,
-    /// These steps gave an untracked result from it, or from a tensor computed from it, in program order.
+    /// These operations took it, or a tensor computed from it, and gave an untracked result; in program order.
     Cut(Vec<Cut>),
 }
 
@@ -125,7 +124,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A step from a tracked tensor to an untracked result.
+/// An operation that took a tracked tensor and gave an untracked result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Cut {
@@ -135,15 +134,15 @@ pub struct Cut {
     pub by: CutBy,
 }
 
-/// What makes the result of a step on tracked tensors untracked.
+/// Why the result of an operation on tracked tensors is untracked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CutBy {
     /// The operation itself: cutting the graph is its purpose, as for `detach`.
     Itself,
-    /// It ran inside [`no_grad`](crate::no_grad).
+    /// The operation ran inside [`no_grad`](crate::no_grad).
     NoGrad,
-    /// Its result is of a type that has no gradient.
+    /// The result has a type without gradients.
     Type(DType),
 }
 
@@ -196,7 +195,8 @@ struct Notes {
     known: HashSet<(Cut, u64)>,
     /// The numbers of all nodes that recorded operations took.
     used: HashSet<u64>,
-    /// Inputs of the custom functions whose `forward` is running. An untracked result that it makes from them is not a cut.
+    /// Inputs of the custom functions whose `forward` is running. An untracked result that `forward` makes from them is
+    /// not a cut.
     excused: Vec<u64>,
 }
 
@@ -223,14 +223,14 @@ impl Drop for Running {
     }
 }
 
-/// Tells a running audit that a result made of these tensors is tracked.
+/// Tells a running audit that an operation took these tensors and gave a tracked result.
 pub(crate) fn note_use<'a>(inputs: impl Iterator<Item = &'a NodeRef>) {
     if LISTENING.get() {
         NOTES.with_borrow_mut(|notes| notes.used.extend(inputs.map(|node| node.seq())));
     }
 }
 
-/// Tells a running audit that a result made of these tensors is not tracked.
+/// Tells a running audit that an operation took these tensors and gave an untracked result.
 pub(crate) fn note_cut<'a>(op: &'static str, by: CutBy, inputs: impl Iterator<Item = &'a NodeRef>) {
     if LISTENING.get() {
         let cut = Cut { op, by };
@@ -250,7 +250,7 @@ pub(crate) fn hidden_from_audit<R>(f: impl FnOnce() -> R) -> R {
     with_value(&LISTENING, false, f)
 }
 
-/// Runs `f`, during which steps from `inputs` to untracked results do not count as cuts.
+/// Runs `f`. Meanwhile, operations that take `inputs` and give untracked results do not count as cuts.
 pub(crate) fn without_cuts<'a, R>(inputs: impl Iterator<Item = &'a NodeRef>, f: impl FnOnce() -> R) -> R {
     if !LISTENING.get() {
         return f();

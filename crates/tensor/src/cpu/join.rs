@@ -6,8 +6,8 @@ use super::{CpuView, Value, simd};
 use crate::inlined::zip;
 use crate::parallel::for_each_chunk_mut;
 
-/// The most tensors that are joined row by row.
-const AT_ONCE: usize = 8;
+/// The maximum number of tensors that are joined row by row.
+const MAX_TENSORS: usize = 8;
 
 /// The lines of one tensor.
 #[derive(Clone, Copy)]
@@ -22,19 +22,19 @@ struct Source<'a, T> {
 /// `out[row] = [a[row], b[row], …]`, where a row of a tensor is its elements at one index of the dimensions before
 /// `dim`.
 ///
-/// Stores are in ascending order, which hardware prefetching follows (decision 0084). Returns false, having written
-/// nothing, where copying tensor after tensor is as fast: for more than [`AT_ONCE`] tensors, lines that are all
-/// shorter than a cache line, rows longer than a chunk, and lines that are not contiguous.
+/// Stores are in ascending order, which hardware prefetching follows (decision 0084). Where copying tensor after
+/// tensor is as fast, writes nothing and returns false: for more than [`MAX_TENSORS`] tensors, lines that are all shorter
+/// than a cache line, rows longer than a chunk, and lines that are not contiguous or not evenly spaced.
 pub(crate) fn join_rows<'a, T: Value + 'a>(
     tensors: impl ExactSizeIterator<Item = CpuView<'a, T>>,
     dim: usize,
     out: &mut [T],
 ) -> bool {
     let n = tensors.len();
-    if n > AT_ONCE || out.is_empty() {
+    if n > MAX_TENSORS || out.is_empty() {
         return false;
     }
-    let mut sources = [Source { data: &[][..], distance: 0, len: 0 }; AT_ONCE];
+    let mut sources = [Source { data: &[][..], distance: 0, len: 0 }; MAX_TENSORS];
     for (source, tensor) in sources.iter_mut().zip(tensors) {
         let Some(lines) = Source::of(tensor, dim) else { return false };
         *source = lines;
@@ -45,12 +45,12 @@ pub(crate) fn join_rows<'a, T: Value + 'a>(
     if longest * size_of::<T>() < CACHE_LINE || row_len > chunk_of::<T>() {
         return false;
     }
-    let of_one_length = sources.iter().map(|source| source.len).reduce(|a, b| if a == b { a } else { 0 });
+    let common_len = sources.iter().map(|source| source.len).reduce(|a, b| if a == b { a } else { 0 });
     let chunk_rows = chunk_of::<T>() / row_len;
     for_each_chunk_mut(out, chunk_rows * row_len, |i, rows| {
         simd::vectorized_widely(
             #[inline(always)]
-            || match of_one_length {
+            || match common_len {
                 Some(64) => write_rows_of::<T, 64>(rows, sources, i * chunk_rows),
                 Some(128) => write_rows_of::<T, 128>(rows, sources, i * chunk_rows),
                 _ => write_rows(rows, row_len, sources, i * chunk_rows),
@@ -74,7 +74,7 @@ impl<'a, T: Value> Source<'a, T> {
     }
 }
 
-/// Writes rows from number `first` on.
+/// Writes rows of the result, the first of which has the index `first`.
 #[inline(always)]
 fn write_rows<T: Value>(rows: &mut [T], row_len: usize, sources: &[Source<'_, T>], first: usize) {
     for (i, row) in rows.chunks_exact_mut(row_len).enumerate() {
@@ -86,7 +86,7 @@ fn write_rows<T: Value>(rows: &mut [T], row_len: usize, sources: &[Source<'_, T>
     }
 }
 
-/// `write_rows` for lines of `LEN` elements: a length that the compiler knows saves time for short lines.
+/// [`write_rows`] for lines of `LEN` elements. For short lines, a length that the compiler knows saves time.
 #[inline(always)]
 fn write_rows_of<T: Value, const LEN: usize>(rows: &mut [T], sources: &[Source<'_, T>], first: usize) {
     for (i, row) in rows.chunks_exact_mut(LEN * sources.len()).enumerate() {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_have_the_lines_of_all_tensors_in_turns() {
+    fn each_row_has_one_line_of_each_tensor_in_order() {
         for rows in [1, 3, 5_000] {
             // Contiguous rows, every second row of a matrix, one repeated row, and rows without elements.
             let tensors = [
@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_lie_in_lines_is_left_to_others() {
+    fn strided_lines_uneven_distances_and_too_many_tensors_are_refused() {
         let mut out = vec![0; 2 * 6_000];
-        let (straight, transposed) = (Strided::contiguous(vec![100, 60]), Strided::new(vec![100, 60], vec![1, 100]));
-        let apart = Strided::new(vec![10, 10, 60], vec![1_000, 60, 1]);
+        let (contiguous, transposed) = (Strided::contiguous(vec![100, 60]), Strided::new(vec![100, 60], vec![1, 100]));
+        let uneven = Strided::new(vec![10, 10, 60], vec![1_000, 60, 1]);
 
-        assert!(!join_rows([&straight, &transposed].into_iter().map(Strided::view), 1, &mut out));
-        assert!(!join_rows([&apart, &apart].into_iter().map(Strided::view), 2, &mut out));
-        assert!(!join_rows([&straight; AT_ONCE + 1].into_iter().map(Strided::view), 1, &mut out));
+        assert!(!join_rows([&contiguous, &transposed].into_iter().map(Strided::view), 1, &mut out));
+        assert!(!join_rows([&uneven, &uneven].into_iter().map(Strided::view), 2, &mut out));
+        assert!(!join_rows([&contiguous; MAX_TENSORS + 1].into_iter().map(Strided::view), 1, &mut out));
         assert!(out.iter().all(|&x| x == 0));
     }
 }

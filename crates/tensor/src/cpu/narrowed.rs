@@ -1,6 +1,7 @@
-//! Elementwise loops over rows with small gaps between them, as `narrow` makes them. The loops also process the
-//! elements in the gaps, and leave their results out when they copy the others to the destination. So sources are read
-//! in place, in long pieces.
+//! Elementwise loops over rows with small gaps between them, as `narrow` makes them.
+//!
+//! The sources are read in place, in long pieces: the loops also compute results for the elements in the gaps, in a
+//! buffer, and then copy only the results of the rows to the destination.
 
 use super::copy::copy_line;
 use super::source::{Operand, SEGMENT};
@@ -13,7 +14,8 @@ pub(super) fn common_rows<A: Computing, const N: usize>(operands: &[Operand<'_, 
     operands.iter().all(|operand| operand.rows() == Some(rows)).then_some(rows)
 }
 
-/// Calls `work` to write every element of a contiguous destination.
+/// Writes every element of a contiguous destination, whose rows have `len` elements. The rows of the operands begin
+/// `distance` elements apart. `work` computes contiguous elements.
 pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
     [_, len, distance]: [usize; 3],
     dst: StoredMut<'_, T>,
@@ -45,7 +47,8 @@ pub(super) fn write_rows<T: Computing, A: Computing, const N: usize>(
     });
 }
 
-/// Rows from number `first` on, `rows` at a time. Each has `len` elements and begins `distance` after the one before.
+/// Rows of the operands, the first of which has the index `first`, `rows` at a time. Each row has `len` elements and
+/// begins `distance` elements after the row before.
 struct Blocks {
     first: usize,
     rows: usize,

@@ -1,6 +1,7 @@
-//! Products in which each line is multiplied by one number: outer products, and scaled rows.
+//! Products in which all elements of a line are multiplied by the same number: outer products, and scaled rows.
 //!
-//! [`map2`] would write each number to a buffer once per element of its line, which takes as long as the product.
+//! [`map2`] would first copy the number into a buffer, once for each element of the line. That takes as long as the
+//! product.
 
 use super::map::{map2, map3};
 use super::math::half::{BLOCK, Block, InAnyOrder, Registers, Wide, by_half};
@@ -11,43 +12,43 @@ use crate::element::Num;
 use crate::inlined::{Array, Slice, zip};
 use crate::non_temporal;
 
-/// Elements that are multiplied at a time, and the length of the shortest lines.
-const SHORT: usize = 16;
-/// A common length of lines. Since the compiler knows it, such lines take half the time of others.
-const USUAL: usize = 64;
+/// How many elements are multiplied at a time. Shorter lines are left to [`map2`] and [`map3`].
+const GROUP: usize = 16;
+/// A common length of lines. Their loop is compiled for this length, which halves its time.
+const COMMON_LEN: usize = 64;
 
 /// [`map2`] for a commutative product.
 pub(crate) fn map2_product<T: Num>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,
     mut out: StoredMut<'_, T>,
-    times: impl Fn(T, T) -> T + Sync + Copy,
+    multiply: impl Fn(T, T) -> T + Sync + Copy,
 ) {
-    if !scale_lines(a, b, &mut out, times) && !scale_lines(b, a, &mut out, times) {
-        map2(a, b, out, times);
+    if !scale_lines(a, b, &mut out, multiply) && !scale_lines(b, a, &mut out, multiply) {
+        map2(a, b, out, multiply);
     }
 }
 
-/// `out[i] = times(a[i], b[i])`, if `a` repeats one number along each line and `b` is contiguous along lines.
-/// Otherwise returns `false`, having done nothing.
+/// `out[i] = multiply(a[i], b[i])`, if `a` repeats one number along each line and `b` is contiguous along lines.
+/// Otherwise does nothing and returns `false`.
 fn scale_lines<T: Num>(
     a: CpuView<'_, T>,
     b: CpuView<'_, T>,
     out: &mut StoredMut<'_, T>,
-    times: impl Fn(T, T) -> T + Sync + Copy,
+    multiply: impl Fn(T, T) -> T + Sync + Copy,
 ) -> bool {
     if a.shape.contains(&0) {
         return false;
     }
     let sides = StridedZip::of(a.shape, [&contiguous_strides(a.shape), a.strides, b.strides]);
     let (len, steps) = sides.line();
-    if steps != [1, 0, 1] || len < SHORT || len == out.len() {
+    if steps != [1, 0, 1] || len < GROUP || len == out.len() {
         return false;
     }
     match (a.data, b.data, out) {
         (Stored::Plain(a), Stored::Plain(b), StoredMut::Plain(out)) if !non_temporal::is_large(out) => {
             sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
-                sides.each(|lines| scale(out, (&a[a_start..], &b[b_start..]), lines, times));
+                sides.each(|lines| scale(out, (&a[a_start..], &b[b_start..]), lines, multiply));
             });
             true
         }
@@ -55,20 +56,21 @@ fn scale_lines<T: Num>(
             if T::HAS_HALVES && [of_a, of_b] == [*half; 2] && len >= BLOCK && !non_temporal::is_large(out) =>
         {
             let Some(wide) = Wide::new(*half) else { return false };
-            by_half!(if T::HAS_HALVES, wide, registers => scale_halves(registers, out, (a, b), &sides, times));
+            by_half!(if T::HAS_HALVES, wide, registers => scale_halves(registers, out, (a, b), &sides, multiply));
             true
         }
         _ => false,
     }
 }
 
-/// [`scale_lines`] for halves. Long lines are split into parts, the last of which may be shorter than a block.
+/// [`scale_lines`] for halves. Lines longer than a task are split, and the last part of a line may be shorter than a
+/// block.
 fn scale_halves<T: Num>(
     registers: impl Registers + Sync,
     out: &mut [u16],
     (a, b): (&[u16], &[u16]),
     sides: &StridedZip<3>,
-    times: impl Fn(T, T) -> T + Sync + Copy,
+    multiply: impl Fn(T, T) -> T + Sync + Copy,
 ) {
     sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
         let (a, b) = (&a[a_start..], &b[b_start..]);
@@ -81,17 +83,17 @@ fn scale_halves<T: Num>(
                         let numbers = T::widened(InAnyOrder(registers), &[a[number]; BLOCK]);
                         let (out, b) = (&mut out[to..][..lines.len], &b[from..][..lines.len]);
                         for (out, b) in zip(out.as_chunks_mut().0, b.as_chunks().0) {
-                            *out = scaled_block(registers, &numbers, b, times);
+                            *out = scaled_block(registers, &numbers, b, multiply);
                         }
-                        // The elements after the last whole block are in a block that ends with the line and overlaps
-                        // the one before.
+                        // The elements after the last whole block are computed with a block that ends where the line
+                        // ends, and overlaps the last whole block.
                         match (out.last_chunk_mut(), b.last_chunk()) {
                             _ if lines.len.is_multiple_of(BLOCK) => {}
-                            (Some(out), Some(b)) => *out = scaled_block(registers, &numbers, b, times),
+                            (Some(out), Some(b)) => *out = scaled_block(registers, &numbers, b, multiply),
                             _ => {
                                 let mut padded = [0; BLOCK];
                                 padded[..lines.len].copy_from(b);
-                                out.copy_from(&scaled_block(registers, &numbers, &padded, times)[..lines.len]);
+                                out.copy_from(&scaled_block(registers, &numbers, &padded, multiply)[..lines.len]);
                             }
                         }
                     }
@@ -106,12 +108,12 @@ fn scaled_block<T: Num>(
     registers: impl Registers,
     numbers: &[T; BLOCK],
     block: &Block,
-    times: impl Fn(T, T) -> T,
+    multiply: impl Fn(T, T) -> T,
 ) -> Block {
     let registers = InAnyOrder(registers);
     let mut product = T::widened(registers, block);
     for (x, &number) in zip(&mut product[..], numbers) {
-        *x = times(number, *x);
+        *x = multiply(number, *x);
     }
     T::narrowed(registers, &product)
 }
@@ -130,7 +132,7 @@ pub(crate) fn map3_product<T: Num>(
 }
 
 /// `out[i] = f(x[i], a[i], b[i])`, if `a` repeats one number along each line and the others are contiguous along
-/// lines. Otherwise, and for halves, returns `false`, having done nothing.
+/// lines. Otherwise, and for halves, does nothing and returns `false`.
 fn add_scaled_lines<T: Num>(
     [x, a, b]: [CpuView<'_, T>; 3],
     out: &mut StoredMut<'_, T>,
@@ -146,7 +148,7 @@ fn add_scaled_lines<T: Num>(
     }
     let sides = StridedZip::of(x.shape, [&contiguous_strides(x.shape), x.strides, a.strides, b.strides]);
     let (len, steps) = sides.line();
-    if steps != [1, 1, 0, 1] || len < SHORT || len == out.len() {
+    if steps != [1, 1, 0, 1] || len < GROUP || len == out.len() {
         return false;
     }
     sides.in_parts(out, CHUNK, |out, [_, x_start, a_start, b_start], sides| {
@@ -157,10 +159,10 @@ fn add_scaled_lines<T: Num>(
 }
 
 fn add_scaled<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines<4>, f: impl Fn(T, T, T) -> T) {
-    if lines.len == USUAL {
+    if lines.len == COMMON_LEN {
         return simd::vectorized_widely(
             #[inline(always)]
-            || add_scaled_usual(out, (x, a, b), lines, f),
+            || add_scaled_common(out, (x, a, b), lines, f),
         );
     }
     simd::vectorized(
@@ -170,11 +172,11 @@ fn add_scaled<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines
                 let [to, from, number, other] = lines.beginnings(line);
                 let (number, out) = (a[number], &mut out[to..][..lines.len]);
                 let (x, b) = (&x[from..][..lines.len], &b[other..][..lines.len]);
-                let (blocks, rest) = out.as_chunks_mut::<SHORT>();
-                let (x_blocks, x_rest) = x.as_chunks::<SHORT>();
-                let (b_blocks, b_rest) = b.as_chunks::<SHORT>();
+                let (blocks, rest) = out.as_chunks_mut::<GROUP>();
+                let (x_blocks, x_rest) = x.as_chunks::<GROUP>();
+                let (b_blocks, b_rest) = b.as_chunks::<GROUP>();
                 for ((out, x), b) in zip(zip(&mut blocks[..], x_blocks), b_blocks) {
-                    // On a copy: the compiler does not know here that `out` and `b` do not overlap.
+                    // Computes on a copy, since the compiler does not know that `out` and `b` do not overlap.
                     let mut sum = *x;
                     for (sum, &b) in zip(&mut sum[..], b) {
                         *sum = f(*sum, number, b);
@@ -189,15 +191,17 @@ fn add_scaled<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines
     );
 }
 
-/// [`add_scaled`] for lines of [`USUAL`] elements.
+/// [`add_scaled`] for lines of [`COMMON_LEN`] elements.
 #[inline(always)]
-fn add_scaled_usual<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines<4>, f: impl Fn(T, T, T) -> T) {
+fn add_scaled_common<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines<4>, f: impl Fn(T, T, T) -> T) {
     for line in 0..lines.count {
         let [to, from, number, other] = lines.beginnings(line);
-        let (Some(out), Some(x), Some(b)) =
-            (out[to..].first_chunk_mut::<USUAL>(), x[from..].first_chunk::<USUAL>(), b[other..].first_chunk::<USUAL>())
-        else {
-            unreachable!("lines are inside");
+        let (Some(out), Some(x), Some(b)) = (
+            out[to..].first_chunk_mut::<COMMON_LEN>(),
+            x[from..].first_chunk::<COMMON_LEN>(),
+            b[other..].first_chunk::<COMMON_LEN>(),
+        ) else {
+            unreachable!("each line is inside its tensor");
         };
         let (number, mut sum) = (a[number], *x);
         for (sum, &b) in zip(&mut sum[..], b) {
@@ -207,11 +211,11 @@ fn add_scaled_usual<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines:
     }
 }
 
-fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: impl Fn(T, T) -> T) {
-    if lines.len == USUAL {
+fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, multiply: impl Fn(T, T) -> T) {
+    if lines.len == COMMON_LEN {
         return simd::vectorized_widely(
             #[inline(always)]
-            || scale_usual(out, (a, b), lines, times),
+            || scale_common(out, (a, b), lines, multiply),
         );
     }
     simd::vectorized(
@@ -220,35 +224,36 @@ fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: im
             for line in 0..lines.count {
                 let [to, number, from] = lines.beginnings(line);
                 let (number, out, b) = (a[number], &mut out[to..][..lines.len], &b[from..][..lines.len]);
-                let (blocks, rest) = out.as_chunks_mut::<SHORT>();
-                for (out, b) in zip(&mut blocks[..], b.as_chunks::<SHORT>().0) {
-                    // On a copy: the compiler does not know here that `out` and `b` do not overlap.
+                let (blocks, rest) = out.as_chunks_mut::<GROUP>();
+                for (out, b) in zip(&mut blocks[..], b.as_chunks::<GROUP>().0) {
+                    // Computes on a copy, since the compiler does not know that `out` and `b` do not overlap.
                     let mut product = *b;
                     for x in &mut product {
-                        *x = times(number, *x);
+                        *x = multiply(number, *x);
                     }
                     *out = product;
                 }
                 let start = b.len() - rest.len();
                 for (out, &b) in zip(&mut rest[..], &b[start..]) {
-                    *out = times(number, b);
+                    *out = multiply(number, b);
                 }
             }
         },
     );
 }
 
-/// [`scale`] for lines of [`USUAL`] elements.
+/// [`scale`] for lines of [`COMMON_LEN`] elements.
 #[inline(always)]
-fn scale_usual<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, times: impl Fn(T, T) -> T) {
+fn scale_common<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, multiply: impl Fn(T, T) -> T) {
     for line in 0..lines.count {
         let [to, number, from] = lines.beginnings(line);
-        let (Some(out), Some(b)) = (out[to..].first_chunk_mut::<USUAL>(), b[from..].first_chunk::<USUAL>()) else {
-            unreachable!("lines are inside");
+        let (Some(out), Some(b)) = (out[to..].first_chunk_mut::<COMMON_LEN>(), b[from..].first_chunk::<COMMON_LEN>())
+        else {
+            unreachable!("each line is inside its tensor");
         };
         let (number, mut product) = (a[number], *b);
         for x in &mut product {
-            *x = times(number, *x);
+            *x = multiply(number, *x);
         }
         *out = product;
     }

@@ -1,4 +1,4 @@
-//! Tests of kernels that only huge tensors use, and of how all kernels begin.
+//! Tests of kernels that only huge tensors use, and of the calls of `begin` in all kernels.
 
 use std::path::Path;
 
@@ -19,12 +19,12 @@ fn kernels_for_huge_tensors_compile() {
     }
 }
 
-/// A kernel that calls `begin` may start before the previous kernel has ended, so anything that it did before `begin`
-/// would race.
+/// A kernel that calls `begin` may start before the previous kernel has ended. Memory accesses before `begin` would
+/// race with that kernel.
 #[test]
-fn kernels_that_begin_do_so_first() {
-    let mut begun = 0;
-    for_each_text(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut |path, text| {
+fn kernels_that_call_begin_call_it_first() {
+    let mut n_kernels = 0;
+    for_each_kernel_file(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src")), &mut |path, text| {
         if !text.contains("begin();") {
             return;
         }
@@ -36,19 +36,19 @@ fn kernels_that_begin_do_so_first() {
                 path.display(),
                 kernel.lines().next().unwrap()
             );
-            begun += 1;
+            n_kernels += 1;
         }
     });
-    assert!(begun > 20, "{begun}");
+    assert!(n_kernels > 20, "{n_kernels}");
 }
 
-fn for_each_text(folder: &Path, see: &mut dyn FnMut(&Path, &str)) {
+fn for_each_kernel_file(folder: &Path, visit: &mut dyn FnMut(&Path, &str)) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
-            for_each_text(&path, see);
+            for_each_kernel_file(&path, visit);
         } else if path.extension().is_some_and(|extension| extension == "cu") {
-            see(&path, &std::fs::read_to_string(&path).unwrap());
+            visit(&path, &std::fs::read_to_string(&path).unwrap());
         }
     }
 }

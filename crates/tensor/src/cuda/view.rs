@@ -7,7 +7,7 @@ use crate::inlined::Array;
 use crate::layout::Layout;
 use crate::shape::Shape;
 
-/// A strided tensor that a kernel reads. Element `[i0, i1, …]` is `i0 · strides[0] + i1 · strides[1] + …` elements behind
+/// A strided tensor that a kernel reads. Element `[i0, i1, …]` is `i0 · strides[0] + i1 · strides[1] + …` elements after
 /// the first.
 #[derive(Clone, Copy)]
 pub(crate) struct CudaView<'a> {

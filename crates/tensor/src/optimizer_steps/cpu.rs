@@ -11,16 +11,17 @@ use crate::error::Result;
 use crate::inlined::{Array, from_fn, zip};
 use crate::parallel::for_each_chunk_mut;
 
-/// The fewest elements of a part of the work.
+/// The minimum number of elements of a part.
 const CHUNK: usize = 16 * 1024;
-/// The most parts, since they are listed on the stack.
+/// The maximum number of parts, which are listed on the stack.
 const PARTS: usize = 64;
 
 /// The elements of a group, or of a part of it, as they are stored.
 struct Elements<'a, R, const N: usize> {
     parameter: StoredMut<'a, R>,
+    /// The state tensors.
     kept: [StoredMut<'a, R>; N],
-    /// The bits of the half, and which type they are.
+    /// The bits of the half-precision copy, and their type.
     half: Option<(&'a mut [u16], Half)>,
     grad: Stored<'a, R>,
 }
@@ -43,8 +44,8 @@ impl<R: Real> PreludeNumbers<R> {
 }
 
 impl<R: Real, const N: usize> Elements<'_, R, N> {
-    /// Changes each element of the parameter and of the kept tensors: applies `prelude`, then `f`, to them and the
-    /// gradient's.
+    /// Changes each element of the parameter and of the state tensors: applies `prelude`, then `f`, to these elements
+    /// and the element of the gradient.
     fn change(&mut self, prelude: PreludeNumbers<R>, f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy) {
         let (mut x, mut kept, mut grad) = ([R::ZERO; PIECE], [[R::ZERO; PIECE]; N], [R::ZERO; PIECE]);
         for start in (0..self.parameter.len()).step_by(PIECE) {
@@ -68,8 +69,8 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
     }
 }
 
-/// Changes element after element. The loop owns its slices, and all have one length: the compiler must see both to
-/// vectorize it.
+/// Changes the elements one by one. The compiler vectorizes the loop only if it sees that the loop owns its slices and
+/// that all have the same length.
 fn each<R: Real, const N: usize>(
     parameter: &mut [R],
     kept: &mut [&mut [R]; N],
@@ -105,14 +106,15 @@ fn load<'r, R: Real>(stored: &'r mut StoredMut<'_, R>, start: usize, buffer: &'r
     }
 }
 
-/// Stores what [`load`] widened, rounded.
+/// Rounds and stores the elements that [`load`] widened. Elements that were changed in place need no store.
 fn store<R: Real>(stored: &mut StoredMut<'_, R>, start: usize, buffer: &mut [R]) {
     if let StoredMut::Halves(bits, half) = stored.part(start, buffer.len()) {
         half.narrow(R::f32s(buffer), bits);
     }
 }
 
-/// Copies elements of the half to the parameter where they differ from the parameter, rounded.
+/// Copies an element of the half-precision copy to the parameter if the program has changed it: if it differs from the
+/// rounded parameter.
 fn merge_half(parameter: &mut [f32], bits: &[u16], half: Half) {
     let (mut rounded, mut expected, mut actual) = ([0; PIECE], [0.0; PIECE], [0.0; PIECE]);
     let len = parameter.len();
@@ -125,8 +127,8 @@ fn merge_half(parameter: &mut [f32], bits: &[u16], half: Half) {
 }
 
 impl Now<'_> {
-    /// Changes the parameter and the first `N` kept tensors that are present: applies the prelude, then `f`, to an
-    /// element of each and of the gradient.
+    /// Changes the parameter and the first `N` state tensors that are present: applies the prelude, then `f`, to an
+    /// element of each tensor and of the gradient.
     pub(super) fn change<R: Real, const N: usize>(
         self,
         f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Sync + Copy,
@@ -145,7 +147,7 @@ impl Now<'_> {
     }
 }
 
-/// Cuts the elements into parts, where their number alone decides.
+/// Cuts the elements into parts. The number of elements alone decides where.
 fn parts<R: Real, const N: usize>(whole: Elements<'_, R, N>) -> ArrayVec<Elements<'_, R, N>, PARTS> {
     let n = whole.parameter.len();
     let len = n.div_ceil(PARTS).max(CHUNK);

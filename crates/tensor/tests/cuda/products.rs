@@ -1,5 +1,5 @@
-//! Products whose inner dimension is shared by groups of threads, and gradients that are added from several paths,
-//! compared with the CPU.
+//! Matrix products whose inner dimension is split between groups of threads, and sums of the gradients of several
+//! paths, compared with the CPU.
 
 use pagelock_tensor::{DType, Device, Kernels, Result, Tensor, with_kernels};
 
@@ -8,7 +8,7 @@ use crate::common::gpu;
 use crate::networks::{agree, random};
 
 #[test]
-fn products_with_a_shared_k_agree() {
+fn products_with_a_split_inner_dimension_agree() {
     fn of(gpu: &Device, dtype: DType, bound: f64) {
         let shapes: [[&[usize]; 2]; 8] = [
             [&[64, 256], &[256, 1024]],
@@ -24,10 +24,10 @@ fn products_with_a_shared_k_agree() {
             agree(gpu, dtype, bound, &format!("{a:?} · {b:?}"), &[a, b], |x| x[0].matmul(&x[1]));
         }
         agree(gpu, dtype, bound, "transposed", &[&[260, 100], &[128, 260]], |x| x[0].t()?.matmul(&x[1].t()?));
-        agree(gpu, dtype, bound, "cut", &[&[101, 260], &[260, 131]], |x| {
+        agree(gpu, dtype, bound, "narrowed", &[&[101, 260], &[260, 131]], |x| {
             x[0].narrow(0, 1, 100)?.narrow(1, 1, 257)?.matmul(&x[1].narrow(0, 3, 257)?.narrow(1, 1, 130)?)
         });
-        agree(gpu, dtype, bound, "of every second", &[&[100, 260], &[130, 200]], |x| {
+        agree(gpu, dtype, bound, "every second element", &[&[100, 260], &[130, 200]], |x| {
             x[0].slice(1, 0..260, 2)?.matmul(&x[1].slice(1, 0..200, 2)?)
         });
         for shape in [[100, 259, 131], [64, 256, 768], [300, 70, 99]] {
@@ -76,11 +76,11 @@ fn gradients_from_several_paths_agree() {
             let product = x[1..].iter().try_fold(x[0].clone(), |product, x| product.mul(x))?;
             x.iter().try_fold(product, |sum, x| sum.add(&x.mul(x)?))
         });
-        agree(&gpu, dtype, bound, "laid differently", &[&[6, 9], &[9, 6], &[6, 9]], |x| {
+        agree(&gpu, dtype, bound, "different memory orders", &[&[6, 9], &[9, 6], &[6, 9]], |x| {
             let sum = x[0].add(&x[1].t()?)?.mul(&x[2])?;
             sum.add(&x[0].t()?.mul(&x[1])?.t()?)?.add(&x[2].mul_scalar(3.0)?)
         });
-        agree(&gpu, dtype, bound, "parts of odd places", &[&[3, 7], &[3, 7]], |x| {
+        agree(&gpu, dtype, bound, "parts with odd offsets", &[&[3, 7], &[3, 7]], |x| {
             let both = Tensor::cat(&[&x[0], &x[1]], 1)?;
             both.narrow(1, 1, 6)?.mul(&both.narrow(1, 5, 6)?)?.add(&x[0].narrow(1, 0, 6)?.mul(&x[1].narrow(1, 1, 6)?)?)
         });
@@ -89,7 +89,7 @@ fn gradients_from_several_paths_agree() {
 
 /// The gradients of a second backward pass are added to those of the first, for all leaves in few launches.
 #[test]
-fn gradients_of_two_walks_are_added() {
+fn gradients_of_two_backward_passes_are_added() {
     let Some(gpu) = gpu() else { return };
     let on = |device: &Device| -> Result<Vec<Tensor>> {
         let shapes: [&[usize]; 6] = [&[5, 9], &[3], &[2, 3, 4, 5], &[1], &[0, 4], &[33, 65]];
@@ -106,5 +106,5 @@ fn gradients_of_two_walks_are_added() {
     };
     let (here, there) = (on(&Device::Cpu).unwrap(), on(&gpu).unwrap());
     assert_eq!(there.len(), 6);
-    here.iter().zip(&there).for_each(|(here, there)| same(here, there, 1e-6, "gradients of two walks"));
+    here.iter().zip(&there).for_each(|(here, there)| same(here, there, 1e-6, "gradients of two backward passes"));
 }

@@ -1,4 +1,4 @@
-//! Counting correct predictions on a device: the kernel of `count_correct.cu`.
+//! Counts correct predictions on a device, with the kernel of `count_correct.cu`.
 
 use pagelock_cuda::{Argument, Launch};
 
@@ -36,20 +36,21 @@ pub(super) fn add_correct(
             reading[i] = Some(storages[i].lock());
         }
     }
-    let ([Some(correct), Some(total)], [.., Some(x), Some(of_rows)]) = (&mut writing, &reading) else {
-        unreachable!("all are locked")
+    let ([Some(correct), Some(total)], [.., Some(x), Some(row_labels)]) = (&mut writing, &reading) else {
+        unreachable!("the loop locks all four storages")
     };
     let [correct, total] = [(correct, counts[0]), (total, counts[1])]
         .mapped(|(to, raw)| to.cuda(&raw.layout, raw.dtype()).into_argument());
-    let [x, of_rows] =
-        [(x, scores), (of_rows, labels)].mapped(|(from, raw)| from.cuda(&raw.layout, raw.dtype()).argument());
+    let [x, row_labels] =
+        [(x, scores), (row_labels, labels)].mapped(|(from, raw)| from.cuda(&raw.layout, raw.dtype()).argument());
     let [n_bytes, classes] = [n, classes].mapped(|size| (size as u64).to_ne_bytes());
     let [n_bytes, classes] = [&n_bytes[..], &classes].mapped(Argument::Value);
     let kernel = ([scores.dtype(); 2], "count");
     let launch = Launch::covering(n * WARP, THREADS as u32);
     let queue = || {
-        // SAFETY: the kernel takes these; there are n labels, n rows of `classes` scores, and one number in each count.
-        unsafe { CODE.launch(device, op, kernel, launch, &[correct, total, x, of_rows, n_bytes, classes]) }
+        // SAFETY: the kernel takes these arguments; there are n labels, n rows of `classes` scores, and one number in
+        // each count.
+        unsafe { CODE.launch(device, op, kernel, launch, &[correct, total, x, row_labels, n_bytes, classes]) }
     };
     profiler::on_stream(op, || device.stream(), queue)
 }
