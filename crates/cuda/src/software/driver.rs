@@ -62,9 +62,9 @@ impl SoftwareDriver {
         })
     }
 
-    /// Waits for marks. Fails if a fault is due.
-    fn wait(&self, call: Call, mark: impl FnOnce(&mut State) -> Result<Vec<Mark>>) -> Result<()> {
-        for mark in self.core().call(call, mark)? {
+    /// Waits until all marks that `marks` returns are reached. Fails if a fault is due.
+    fn wait(&self, call: Call, marks: impl FnOnce(&mut State) -> Result<Vec<Mark>>) -> Result<()> {
+        for mark in self.core().call(call, marks)? {
             self.core().wait_for(&mark);
         }
         Ok(())
@@ -79,8 +79,8 @@ impl SoftwareDriver {
     }
 }
 
-// SAFETY: queues run in order, one piece at a time (`run.rs`); a mark counts the pieces queued before it, and progress
-// is counted only after a piece is done; each allocation is a box of its own.
+// SAFETY: each queue executes its pieces of work in order, one at a time (`run.rs`). A mark counts the pieces queued
+// before it, and a piece counts as progress only after it is done. Each allocation is a separate box.
 unsafe impl Driver for SoftwareDriver {
     fn properties(&self) -> &Properties {
         &self.properties
@@ -242,9 +242,9 @@ unsafe impl Driver for SoftwareDriver {
         self.core().call(Call::ElapsedMs, |state| {
             let start = state.event(Call::ElapsedMs, start.0)?.reached_at()?;
             let end = state.event(Call::ElapsedMs, end.0)?.reached_at()?;
-            let forth = end.saturating_duration_since(start).as_secs_f32();
-            let back = start.saturating_duration_since(end).as_secs_f32();
-            Ok((forth - back) * 1000.0)
+            let forward = end.saturating_duration_since(start).as_secs_f32();
+            let backward = start.saturating_duration_since(end).as_secs_f32();
+            Ok((forward - backward) * 1000.0)
         })
     }
 
@@ -409,8 +409,8 @@ impl Event {
 }
 
 impl State {
-    /// The end of a stream that is about to be waited for or queried. If the stream captures, this fails and
-    /// invalidates the capture.
+    /// The end of a stream's queue, for a call that waits for the stream or queries it. If the stream captures, this
+    /// fails and invalidates the capture.
     fn idle_queue(&mut self, call: Call, stream: u64) -> Result<Mark> {
         let queue = self.queue(call, stream)?;
         let capturing = Failure { call, status: Status::STREAM_CAPTURE_UNSUPPORTED };

@@ -15,7 +15,7 @@ use pagelock_memory::{Abandoned, Completion, HostBuffer, PageLocked, PageLocker,
 use crate::tools::{lazy, not_given_back, threaded};
 
 #[test]
-fn a_completion_that_panics_hides_no_reader_of_another_buffer() {
+fn after_a_completion_panics_the_copies_of_other_buffers_are_still_waited_for() {
     struct Panics;
     impl Completion for Panics {
         fn is_done(&self) -> bool {
@@ -42,15 +42,15 @@ fn a_completion_that_panics_hides_no_reader_of_another_buffer() {
     assert_eq!(stream.read(&to_second).unwrap(), [1; 64]);
 }
 
-/// A device's locker, which notes whether a block is freed while a copy is in flight.
+/// Wraps a device's locker, and records whether a block is freed while a copy is in flight.
 #[derive(Debug)]
-struct Notes {
+struct RecordingLocker {
     locker: Arc<dyn PageLocker>,
     in_flight: AtomicBool,
     freed_in_flight: AtomicBool,
 }
 
-impl PageLocker for Notes {
+impl PageLocker for RecordingLocker {
     unsafe fn lock(&self, start: NonNull<u8>, len_bytes: usize) -> Result<()> {
         // SAFETY: the caller's promises.
         unsafe { self.locker.lock(start, len_bytes) }
@@ -69,7 +69,7 @@ impl PageLocker for Notes {
 
 #[test]
 fn a_block_that_a_completion_frees_in_a_host_function_waits_for_the_copies() {
-    /// No thread may wait for this access, and `keep` frees the block at once.
+    /// A completion for which no thread may wait, and whose `keep` frees the block at once.
     struct Frees;
     impl Completion for Frees {
         fn is_done(&self) -> bool {
@@ -95,8 +95,8 @@ fn a_block_that_a_completion_frees_in_a_host_function_waits_for_the_copies() {
     let blocking = blocked.call(move || gate.recv()).unwrap();
     copies.wait_for(&blocked.record().unwrap()).unwrap();
     let (in_flight, freed_in_flight) = (AtomicBool::new(true), AtomicBool::new(false));
-    let notes = Arc::new(Notes { locker: device.page_locker(), in_flight, freed_in_flight });
-    let mut buffer = HostBuffer::allocate(&PageLocked::new().locked_by(notes.clone()), 64).unwrap();
+    let locker = Arc::new(RecordingLocker { locker: device.page_locker(), in_flight, freed_in_flight });
+    let mut buffer = HostBuffer::allocate(&PageLocked::new().locked_by(locker.clone()), 64).unwrap();
     buffer.bytes_mut().unwrap().fill(1);
     buffer.add_reader(Arc::new(Frees));
     let mut target = copies.allocate::<u8>(64).unwrap();
@@ -104,10 +104,10 @@ fn a_block_that_a_completion_frees_in_a_host_function_waits_for_the_copies() {
 
     calls.call(move || drop(buffer)).unwrap().wait().unwrap();
 
-    notes.in_flight.store(false, SeqCst);
+    locker.in_flight.store(false, SeqCst);
     go.send(()).unwrap();
     assert_eq!(copies.read(&target).unwrap(), [1; 64]);
-    assert!(!notes.freed_in_flight.load(SeqCst), "the block was freed during the copy");
+    assert!(!locker.freed_in_flight.load(SeqCst), "the block was freed during the copy");
     drop((target, blocking, copies, calls, blocked, device));
     assert_eq!(not_given_back(&machine), (0, 0), "the block was not freed after the copy");
     assert_eq!(machine.violations(), [""; 0]);

@@ -6,15 +6,16 @@
 //!    ^                  │       ^                                     │
 //!    └── return_slot ───┘       └──── the event has been reached ─────┘
 //! ```
-//! Slots are allocated when they are first needed, up to a limit. Then they are reused, the last one first, so that
-//! they stay in the processor's cache. When a call ends, its slots in flight move to the ring with their events.
+//! Slots are allocated when they are first needed, up to a limit. Then they are reused. The slot that was freed last
+//! is taken first, because its memory is most likely in the processor's cache. When a call ends, its slots in flight
+//! move to the ring with their events.
 //!
-//! A short upload needs only a part of a slot. The next short upload of the same stream may use the rest, and its
-//! event then covers both. So a thousand short uploads query only few events.
+//! A short upload needs only a part of a slot. The next short upload of the same stream may use the rest of the slot.
+//! One event, recorded after the later upload, then covers both. So a thousand short uploads query only few events.
 //!
 //! Invariants: `slots` counts all slots that exist, in any state. A slot in flight is in an [`InUse`], so that it is
-//! leaked rather than reused if the driver cannot say that the device is done. A call waits for a slot only while it
-//! holds none that is not in flight, so calls cannot deadlock. Streams and devices own the ring, not the reverse.
+//! leaked rather than reused if the driver cannot say that the device is done. A call waits for a slot only while
+//! all slots that it holds are in flight, so calls cannot deadlock. Streams and devices own the ring, not the reverse.
 
 use std::{
     collections::VecDeque,
@@ -89,7 +90,8 @@ impl Ring {
 
     pub(super) fn is_in_use(&self, shared: &DeviceShared) -> bool {
         let last = lock(&self.state).in_flight.back().map(|last| last.event);
-        // SAFETY: as in `take_finished`. If another call takes the slot meanwhile, the answer is a wrong guess.
+        // SAFETY: as in `take_finished`. If another call takes the slot meanwhile, the answer may be wrong; only the
+        // speed of an upload depends on it.
         last.is_some_and(|event| unsafe { shared.driver.query_event(event) } != Ok(true))
     }
 
@@ -109,7 +111,7 @@ impl Ring {
         }
     }
 
-    /// Returns free slots to the pool, unless a call has a lease. Returns their size in bytes.
+    /// Gives free slots back to the pool, unless a call has a lease. Returns the total size of these slots in bytes.
     pub(super) fn trim(&self, shared: &DeviceShared) -> usize {
         iter::from_fn(|| self.take_finished(shared)).for_each(|slot| self.return_slot(slot));
         let mut state = lock(&self.state);
@@ -131,7 +133,7 @@ impl Ring {
         }
         state.slots += 1;
         drop(state); // unlocked, since page-locking memory takes long
-        let uncount = OnDrop(|| self.lose_slot()); // if a pool of the budget, which is a user's code, panics
+        let uncount = OnDrop(|| self.lose_slot()); // if a user's pool, which the budget trims, panics
         let allocated = Slot::for_device(stream.device(), self.slot_bytes);
         mem::forget(uncount);
         let Err(refused) = allocated else { return allocated.map(Some) };
@@ -149,7 +151,7 @@ impl Ring {
     fn take_finished(&self, shared: &DeviceShared) -> Option<Slot> {
         let (number, event) = lock(&self.state).in_flight.front().map(|oldest| (oldest.number, oldest.event))?;
         // SAFETY: the event was recorded before it was stored here, and events exist as long as the device. If another
-        // call takes the slot meanwhile, the answer is of no use.
+        // call takes the slot meanwhile, `is_same` discards the answer.
         let is_reached = unsafe { shared.driver.query_event(event) } == Ok(true);
         let is_same = |oldest: &mut InFlight| oldest.number == number;
         let finished = if is_reached { lock(&self.state).in_flight.pop_front_if(is_same) } else { None }?;
@@ -243,7 +245,8 @@ pub(super) struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// One more slot, if that needs no wait: the oldest in flight if the device is done with it, else another.
+    /// One more slot, if the call need not wait for it: the oldest in flight if the device is done with it, else
+    /// another.
     pub(super) fn try_take(&mut self) -> Result<Option<Slot>> {
         if !self.oldest_is_done() {
             return self.try_take_another();
@@ -252,7 +255,7 @@ impl Lease<'_> {
         if self.may_hold(self.held_slots) {
             return Ok(slot);
         }
-        slot.into_iter().for_each(|slot| self.return_slot(slot)); // for a call that has fewer
+        slot.into_iter().for_each(|slot| self.return_slot(slot)); // for a call that holds fewer slots
         Ok(None)
     }
 
@@ -266,8 +269,7 @@ impl Lease<'_> {
         Ok(taken)
     }
 
-    /// Whether the call may hold this many slots: no call waits for a slot, and there are enough slots for each call
-    /// to hold this many.
+    /// Whether the call may hold this many slots: if no call waits for a slot, and each call could hold this many.
     fn may_hold(&self, slots: usize) -> bool {
         let state = lock(&self.ring.state);
         state.waiting == 0 && slots <= (state.limit / state.calls.max(1)).max(1)
@@ -369,7 +371,7 @@ mod tests {
     };
 
     #[test]
-    fn the_rest_of_a_slot_is_used_by_its_stream_only_and_once() {
+    fn the_unused_bytes_of_a_slot_are_used_once_and_only_by_the_same_stream() {
         let lazy = Config { execution: Execution::Stepped { haste: 0 }, ..Config::default() };
         let device = Device::software(lazy).unwrap();
         let [one, other] = [0; 2].map(|_| device.stream().unwrap());
@@ -406,7 +408,7 @@ mod tests {
 
     /// A call looks up the ring before it takes a slot, and in between the ring may be replaced.
     #[test]
-    fn a_call_makes_slots_of_its_own_if_its_ring_was_retired_with_all_others() {
+    fn a_call_allocates_a_slot_if_all_slots_of_its_ring_were_retired() {
         let device = Device::software(Config::default()).unwrap();
         let stream = device.stream().unwrap();
         let ring = Ring::new(1 << 10, 2);
