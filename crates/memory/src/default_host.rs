@@ -7,11 +7,12 @@ use crate::{Budget, ByteSize, Ceiling, Counted, Limited, Pageable, Pooled};
 /// The type of [`default_host`]: counted, pooled, limited, ordinary memory.
 pub type DefaultHost = Counted<Pooled<Limited<Pageable>>>;
 
-/// The process-wide host memory, limited by the budget `host`. Each block is charged 144 bytes more, for the overhead
-/// of the allocator and the pool.
+/// The process-wide host memory, limited by the budget `host`. Each block is charged 144 bytes in addition to its
+/// size, for the overhead of the allocator and the pool.
 ///
-/// The limit is `$PAGELOCK_HOST_LIMIT` if that is set (`8 GiB`), else nine tenths of what the machine and the
-/// cgroups around the process had left at first use; [`host_budget`] changes it.
+/// The limit is `$PAGELOCK_HOST_LIMIT` if that is set (`8 GiB`). Otherwise it is nine tenths of the memory that the
+/// machine and the cgroups of the process had left at first use, but at least 64 MiB. If the system does not tell how
+/// much is left, there is no limit. [`Budget::set_limit`] of [`host_budget`] changes it.
 ///
 /// # Examples
 /// ```
@@ -29,12 +30,12 @@ pub fn default_host() -> &'static DefaultHost {
     &HOST
 }
 
-/// The overhead of a block: 48 bytes for alignment, a box of 48 bytes, an entry in a list of the pool, and the
+/// The overhead of a block in bytes: 48 for alignment, 48 for a box, an entry in a list of the pool, and the
 /// allocator's headers of two allocations.
 const BLOCK_OVERHEAD: u64 = 144;
 
-/// The budget of all host memory that the process allocates: that of [`default_host`], and page-locked memory, whose
-/// budget is inside this one.
+/// The budget of all host memory that the process allocates: memory from [`default_host`], and page-locked memory,
+/// whose budget is a child of this one.
 ///
 /// # Examples
 /// ```
@@ -61,7 +62,7 @@ fn budget_from(limit: Option<&str>, root: &Path) -> Budget {
     };
     match text.parse::<ByteSize>() {
         Ok(limit) => Budget::new("host", limit).with_advice("raise $PAGELOCK_HOST_LIMIT or drop buffers first"),
-        // A budget that refuses everything, and says why in every error.
+        // With a limit of 0, every reservation is refused, and each error says why.
         Err(error) => Budget::new("host", 0).with_advice(format!("$PAGELOCK_HOST_LIMIT: {error}")),
     }
 }
@@ -71,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_limit_that_is_not_a_size_refuses_everything_and_says_why() {
+    fn an_invalid_limit_refuses_everything_and_says_why() {
         let budget = budget_from(Some("plenty"), Path::new("/nowhere"));
         assert_eq!(
             budget.reserve(1).unwrap_err().to_string(),
@@ -81,13 +82,13 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_a_size_is_the_limit() {
+    fn a_valid_limit_is_the_budgets_limit() {
         let budget = budget_from(Some("2 GiB"), Path::new("/nowhere"));
         assert_eq!(budget.limit(), ByteSize::gib(2));
     }
 
     #[test]
-    fn where_nothing_is_known_about_the_machine_there_is_no_limit() {
+    fn without_information_about_the_machine_there_is_no_limit() {
         let budget = budget_from(None, Path::new("/nowhere"));
         assert_eq!(budget.limit(), ByteSize::MAX);
     }
