@@ -10,22 +10,22 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An argument is invalid, such as an empty tag or a shape that no picture has. The text says which. Nothing was
-    /// written.
+    /// An argument is invalid, such as an empty tag or a shape that no picture has. The text names the argument.
+    /// Nothing was written.
     #[error("{0}")]
     Argument(String),
 
-    /// A file or folder of the log, or the worker thread, could not be made.
-    #[error("cannot make `{}`: {error}", path.display())]
+    /// A file or folder of the log, or the worker thread, could not be created.
+    #[error("cannot create `{}`: {error}", path.display())]
     Create {
-        /// The file or folder.
+        /// The file or folder, or `thread` and the thread's name.
         path: PathBuf,
         /// The system's error.
         error: io::Error,
     },
 
     /// The worker thread could not write to an event file, during this call or earlier. The file is readable up to its
-    /// last whole event. Events of earlier calls stay queued and are tried again; this call has queued nothing.
+    /// last whole event. Events of earlier calls stay queued, and writing them is tried again; this call has queued nothing.
     #[error("cannot write `{}`: {error}; queued events stay queued, and the next call tries again", path.display())]
     Write {
         /// The event file.

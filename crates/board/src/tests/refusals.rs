@@ -211,5 +211,5 @@ fn a_folder_that_cannot_be_made_is_named() {
     fs::write(&file, "").unwrap();
     let error = SummaryWriter::new(file.join("run")).unwrap_err();
     assert!(matches!(error, Error::Create { .. }));
-    assert!(error.to_string().starts_with(&format!("cannot make `{}`: ", file.join("run").display())), "{error}");
+    assert!(error.to_string().starts_with(&format!("cannot create `{}`: ", file.join("run").display())), "{error}");
 }
