@@ -26,7 +26,8 @@
 //! - `text`: normal forms of Unicode and words (`text::normalize`, `text::words`).
 //! - `parquet`: columns of Parquet files (`ParquetTable`).
 //! - `ndarray`: arrays of the crate `ndarray` as tensors (`from_ndarray`), and views of tensors (`ndarray_view`).
-//! - `arrow`: values of Arrow arrays as tensors (`from_arrow`), and back (`to_arrow`), without a copy.
+//! - `arrow`: values of Arrow arrays as tensors (`from_arrow`), and back (`to_arrow`), without a copy where the
+//!   alignment allows it.
 //!
 //! There is no `unsafe` in this crate.
 

@@ -1,4 +1,4 @@
-//! How much memory the table of a CSV file takes. One test, since it measures the whole process.
+//! How much memory the table of a CSV file takes. There is only one test, since it measures the whole process.
 
 mod resident;
 
@@ -10,7 +10,7 @@ use pagelock_memory::{ByteSize, host_budget};
 use resident::resident;
 
 #[test]
-fn a_table_takes_what_its_file_takes_within_the_budget_and_is_refused_beyond() {
+fn the_memory_of_a_table_is_counted_and_bounded_and_a_table_beyond_the_budget_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("table.csv");
     let mut file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());

@@ -14,13 +14,13 @@
 //! makes its batches one after another.
 //!
 //! With a `prefetch_budget`, workers reserve memory in the order of positions, one at a time. So the batch that the program
-//! waits for has memory, or is the next to get some. If later batches have memory nevertheless, because the batch was dropped
-//! to be made again, they are dropped too. So waiting always ends.
+//! waits for has memory, or is the next to get some. There is one exception: if that batch was dropped to be made again,
+//! later batches may have memory. Then they are dropped too. So waiting always ends.
 //!
 //! Page-locked memory can run out in the middle of a batch. Then its worker waits until the program drops a batch. If the
 //! program itself waits for the first entry, that entry gets memory from the others: finished batches are dropped, the last
-//! first, and made again later; workers in the middle of later batches give up. Batches of shards cannot be made again, so
-//! there the worker gives up after the time-out, and its batch is an error.
+//! first, and made again later; workers in the middle of later batches give up. Batches of shards cannot be made again.
+//! So a worker of a shard gives up after the time-out, and its batch is an error.
 //!
 //! Invariant: an entry that is `Making` has exactly one worker, and a worker has at most one entry. A worker that finishes a
 //! batch drops it if it has no entry any more: the entry was removed, or became pending again.
@@ -42,7 +42,7 @@ use super::source::AnyBatch;
 use crate::panics::{drop_quietly, lock};
 use crate::{Error, Result};
 
-/// How long dropping the pool waits for workers. One that is still in the middle of a sample then ends on its own.
+/// How long dropping the pool waits for workers. A worker that is still in the middle of a sample then ends on its own.
 const GRACE: Duration = Duration::from_secs(5);
 
 pub(super) struct WorkerPool {
@@ -85,10 +85,10 @@ struct State {
     wait_for_budget: Duration,
 }
 
-/// The thread that is at work as a worker.
+/// The thread that currently runs as a worker; threads that it replaced are not listed.
 struct AtWork {
     progress: Arc<SampleProgress>,
-    has_job: bool, // whether or not the job still has an entry
+    has_job: bool, // also if the job has no entry any more
 }
 
 struct Entry {
@@ -116,14 +116,14 @@ struct Job {
     reserved: Option<Result<Reservation>>, // with a `prefetch_budget`
 }
 
-/// A worker thread. One that takes too long is replaced by another of the same number.
+/// A worker thread. A thread that takes too long is replaced by another with the same number.
 #[derive(Clone)]
 pub(super) struct Worker {
     pub(super) number: usize,
     pub(super) progress: Arc<SampleProgress>,
 }
 
-/// What the program gets: the outcome of a batch and its position, or no position if the batch still comes later.
+/// What the program gets: the outcome of a batch and the batch's position, or no position if the batch comes later.
 pub(super) type PositionedOutcome = (Outcome, Option<Position>);
 
 impl WorkerPool {
@@ -181,8 +181,8 @@ impl WorkerPool {
     }
 
     /// The error of a batch that took too long. In a dataset with indices, the epoch goes on without the batch, and
-    /// another worker replaces the one that is stuck. A shard's batch comes later. Workers that are stuck since an
-    /// earlier epoch are replaced too.
+    /// a new worker replaces the worker that is stuck. A shard's batch comes later. Workers that have been stuck since
+    /// an earlier epoch are replaced too.
     fn give_up(&mut self, mut state: MutexGuard<'_, State>, batch: usize, waited: Duration) -> PositionedOutcome {
         let share = self.shared.recipe.order.share();
         let Some(position) = state.entries.front().map(|entry| entry.position).or_else(|| state.positions.peek())
@@ -248,7 +248,8 @@ impl Drop for WorkerPool {
 }
 
 impl State {
-    /// The index of an entry that `may_make` allows a worker to make: the first that is pending, else a new one.
+    /// The index of the first pending entry that `may_make` allows a worker to make, else of a new entry. With
+    /// `in_order`, `None` if `may_make` does not allow the first pending entry.
     fn pick(&mut self, window: usize, in_order: bool, may_make: impl Fn(Position) -> bool) -> Option<usize> {
         let mut index = if self.n_pending > 0 { 0 } else { self.entries.len() };
         loop {
@@ -284,7 +285,7 @@ impl State {
         index.filter(|_| self.is_at_work(worker))
     }
 
-    /// Takes the last finished batch, but not the first entry, and makes its entry pending again.
+    /// Takes the last finished batch and makes its entry pending again. The first entry is never taken.
     fn unready_last(&mut self) -> Option<EntryState> {
         let is_ready = |entry: &&mut Entry| matches!(entry.state, EntryState::Ready(_));
         let last = self.entries.iter_mut().skip(1).rev().find(is_ready)?;
@@ -312,8 +313,8 @@ impl Entry {
 }
 
 impl Shared {
-    /// Starts a worker; it replaces one of the same number. The caller holds the lock until the worker is listed, which
-    /// its thread checks first.
+    /// Starts a worker, which replaces a worker with the same number. The caller holds the lock until the worker is
+    /// listed, since its thread first checks that it is.
     fn start(self: &Arc<Self>, state: &mut State, number: usize) -> Result<JoinHandle<()>> {
         let (shared, worker) = (self.clone(), Worker { number, progress: Arc::default() });
         let at_work = AtWork { progress: worker.progress.clone(), has_job: false };
@@ -401,7 +402,7 @@ impl Shared {
             };
             if let (Some(budget), None) = (&self.recipe.settings.budget, &reserved) {
                 (state, reserved) = self.reserve(budget, state, worker);
-                continue; // meanwhile the epoch may have been left, or the program may have given up on the batch
+                continue; // meanwhile the epoch may have ended, or the program may have given up on the batch
             }
             let position = state.entries[index].position;
             state.entries[index].state = EntryState::Making { worker: worker.number };
@@ -416,7 +417,7 @@ impl Shared {
         if state.is_reserving || state.is_starving || state.n_started < self.n_workers {
             return None;
         }
-        // With a budget, the first batch is made alone: it shows how much one takes.
+        // With a budget, the first batch is made alone: it shows how much memory a batch takes.
         let has_budget = self.recipe.settings.budget.is_some();
         if has_budget && state.batch_bytes == 0 && state.in_memory() > 0 {
             return None;
@@ -430,8 +431,9 @@ impl Shared {
         self.n_workers.saturating_mul(self.recipe.settings.prefetch_factor()).max(1)
     }
 
-    /// Reserves memory for a batch like those before; meanwhile no worker starts one. A refused request is repeated after
-    /// each batch that the program takes, and every 10 ms. It trims pools at first, and while the program waits.
+    /// Reserves as much memory as the largest batch so far took. Meanwhile, no worker starts a batch. A refused request is
+    /// repeated after each batch that the program takes, and every 10 ms. The first request trims pools, and so do those
+    /// while the program waits.
     fn reserve<'a>(
         &'a self,
         budget: &Budget,
@@ -493,10 +495,10 @@ impl Shared {
         None
     }
 
-    /// Wakes workers after an entry was removed, but not each time: waking a worker takes as long as making a small
-    /// batch.
+    /// Wakes workers after an entry was removed, usually not before the buffer is half empty: waking a worker takes as
+    /// long as making a small batch.
     fn wake_after_pop(&self, state: &State, reserved: Option<Reservation>) {
-        drop(reserved); // a worker may wait for its memory
+        drop(reserved); // a worker may wait for this memory
         let is_half_empty = state.entries.len() <= self.window() / 2 || state.n_pending > 0;
         match state.n_idle {
             0 => {}
@@ -522,7 +524,7 @@ impl Shared {
             }
             return !gives_up;
         }
-        state.is_starving = true; // or others would take what is freed
+        state.is_starving = true; // otherwise other workers would take the memory that is freed
         if let Some(later) = state.unready_last() {
             drop(state);
             drop_quietly(later); // without the lock

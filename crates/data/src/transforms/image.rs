@@ -1,5 +1,5 @@
-//! [`Planes`]: the sizes of a picture. [`Pixel`]: an element that is computed with. [`moved`]: pictures whose pixels
-//! only move.
+//! [`Planes`]: the sizes of a picture. [`Pixel`]: the types of elements with which transforms compute. [`moved`]: a
+//! picture made of the rows and columns of another.
 
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, DType, Element, Shape, Tensor};
@@ -33,9 +33,9 @@ impl Planes {
         [self.channels, self.height, self.width]
     }
 
-    /// The same channels in another size, and a reservation for such a picture while it is made.
+    /// The same channels in another size, and a reservation for a picture of that size, to hold while it is made.
     pub(super) fn resized(&self, op: &'static str, [height, width]: [usize; 2]) -> Result<(Self, HeapReservation)> {
-        // Sizes of 0 hide no others: `moved` makes lists for each row and column.
+        // A size of 0 counts as 1 here, so the product also bounds the other sizes: `moved` lists rows and columns.
         let sizes = [self.channels.max(1), height.max(1), width.max(1), size_of::<f32>()];
         let n = sizes.into_iter().try_fold(1_usize, usize::checked_mul);
         let n = n.filter(|&n| isize::try_from(n).is_ok()).ok_or_else(|| {
@@ -45,7 +45,7 @@ impl Planes {
     }
 }
 
-/// An element of a picture that is computed with, in `f32`.
+/// A type of elements with which transforms compute, in `f32`.
 pub(super) trait Pixel: Copy + Default + PartialOrd {
     /// The value of the brightest pixel.
     const BOUND: f32;
@@ -55,8 +55,8 @@ pub(super) trait Pixel: Copy + Default + PartialOrd {
     /// The nearest pixel.
     fn rounded(value: f32) -> Self;
 
-    /// `value` cut to the range from 0 to the brightest, and rounded down for bytes, as torchvision's color functions
-    /// do it.
+    /// `value`, clamped to the range from 0 to [`BOUND`](Self::BOUND). For bytes it is rounded down, as by torchvision's
+    /// color functions.
     fn cut(value: f32) -> Self;
 }
 
@@ -95,7 +95,7 @@ impl Pixel for f32 {
     }
 }
 
-/// The elements of a picture, to compute with.
+/// The elements of a picture, in a type with which transforms compute.
 pub(super) enum Pixels {
     Bytes(Vec<u8>),
     Floats(Vec<f32>),
@@ -138,10 +138,10 @@ macro_rules! with_pixels {
 }
 pub(super) use with_pixels;
 
-/// In the place of the index of a row or column: its pixels are the fill.
+/// The index of a row or column outside of the picture, whose pixels have the value `fill`.
 pub(super) const OUTSIDE: usize = usize::MAX;
 
-/// A picture of the size `[height, width]`, whose row `i` is row `row(i)` of another; likewise for columns.
+/// A picture of the size `[height, width]`, whose row `i` is row `row(i)` of `image`; likewise for columns.
 pub(super) fn moved(
     op: &'static str,
     image: &AnyTensor,
@@ -163,7 +163,7 @@ fn move_rows<E: Element>(values: &[E], planes: Planes, (rows, columns): (&[usize
     if columns.is_empty() || rows.is_empty() {
         return;
     }
-    // Columns that are neighbors in both pictures are copied together.
+    // Columns that are adjacent in both pictures are copied together.
     let is_run = |pair: &[usize]| pair[0] != OUTSIDE && pair[1] == pair[0].wrapping_add(1);
     let n_breaks = columns.windows(2).filter(|pair| !is_run(pair)).count();
     let mut rows_of_out = out.chunks_exact_mut(columns.len());
