@@ -1,4 +1,4 @@
-//! [`Adamax`]: Adam with the largest gradient in place of the root mean square.
+//! [`Adamax`]: Adam with a decaying maximum of the gradients' magnitudes in place of the root mean square.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
@@ -30,7 +30,7 @@ optimizer! {
 }
 
 settings! { Adamax: AdamaxRule
-    /// The decay factors of the running mean and of the largest gradient, each in `0..1`; 0.9 and 0.999 by default.
+    /// The decay factors of the running mean and of the running maximum, each in `0..1`; 0.9 and 0.999 by default.
     betas: (mean, largest) => betas, both_below_1;
     /// Added to `|g|` so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
     eps: f64 => eps, at_least_0;

@@ -43,10 +43,10 @@ settings! { NAdam: NAdamRule
     betas: (mean, square) => betas, both_below_1;
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
     eps: f64 => eps, at_least_0;
-    /// How much of each parameter is added to its gradient, or if decoupled, the factor of `lr` by which it shrinks,
-    /// at least 0; 0 by default.
+    /// How much of each parameter is added to its gradient, at least 0; 0 by default. If decoupled, a step instead
+    /// multiplies parameters by `1 − lr · weight_decay`.
     weight_decay: f64 => weight_decay, at_least_0;
-    /// Whether to shrink parameters by the factor `1 − lr · weight_decay` instead of changing gradients; false by
+    /// Whether weight decay multiplies parameters by `1 − lr · weight_decay` instead of changing gradients; false by
     /// default.
     decoupled_weight_decay: bool => is_decoupled;
     /// How fast the momenta `μₜ` rise, at least 0; 4e-3 by default.

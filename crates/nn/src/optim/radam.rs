@@ -1,4 +1,4 @@
-//! [`RAdam`]: Adam that takes momentum steps at first, until its mean squares are accurate enough.
+//! [`RAdam`]: Adam that takes plain momentum steps at first, while its running mean of squares is still inaccurate.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
@@ -36,10 +36,10 @@ settings! { RAdam: RAdamRule
     betas: (mean, square) => betas, both_below_1;
     /// Added to the divisor so that steps stay finite where gradients vanish, at least 0; 1e-8 by default.
     eps: f64 => eps, at_least_0;
-    /// How much of each parameter is added to its gradient, or if decoupled, the factor of `lr` by which it shrinks,
-    /// at least 0; 0 by default.
+    /// How much of each parameter is added to its gradient, at least 0; 0 by default. If decoupled, a step instead
+    /// multiplies parameters by `1 − lr · weight_decay`.
     weight_decay: f64 => weight_decay, at_least_0;
-    /// Whether to shrink parameters by the factor `1 − lr · weight_decay` instead of changing gradients; false by
+    /// Whether weight decay multiplies parameters by `1 − lr · weight_decay` instead of changing gradients; false by
     /// default.
     decoupled_weight_decay: bool => is_decoupled;
     /// Whether to maximize instead of minimize; false by default.

@@ -1,4 +1,4 @@
-//! [`RmsProp`]: steps divided by the root of a running mean of squares.
+//! [`RmsProp`]: divides gradients by the root of a running mean of their squares.
 
 use super::Optimizer;
 use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
