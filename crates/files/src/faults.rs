@@ -38,7 +38,7 @@ pub(crate) fn with<R>(step: Step, fault: impl FnMut() -> io::Result<()> + 'stati
 /// Called by the code under test before each step.
 pub(crate) fn at(step: Step) -> io::Result<()> {
     FAULT.with_borrow_mut(|fault| match fault {
-        Some((there, fault)) if *there == step => fault(),
+        Some((faulty_step, fault)) if *faulty_step == step => fault(),
         _ => Ok(()),
     })
 }

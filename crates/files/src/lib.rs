@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariant: the target's name always refers to a whole file, the old one before the rename and the new one after it.
-//! The rename is atomic for readers. It is atomic in a crash too, because the bytes are on the disk before it. The
-//! folder is synced after it, so that the new name is on the disk when `commit` returns.
+//! The rename is atomic for readers. It is also atomic if the system crashes, because the bytes are on the disk before
+//! the rename. The folder is synced after the rename, so that the new name is on the disk when `commit` returns.
 //!
 //! A process that is killed before the rename leaves its temporary file. [`NewFile::create`] removes such leftovers:
 //! it tries to lock each file with the name of a temporary file, and removes those that it can lock. A process that
@@ -99,11 +99,12 @@ pub struct NewFile {
     permissions: Option<Permissions>, // those of the file that it replaces
 }
 
-/// `NewFile::create` fails after other processes removed this many of its files in a row before it locked them.
+/// `NewFile::create` fails if other processes remove this many of its files in a row before it can lock them.
 const ATTEMPTS: usize = 100;
 
 impl NewFile {
-    /// Begins a file that will replace the one at `path`, and removes the folder's leftovers of killed processes.
+    /// Begins a file that will replace the one at `path`, and removes temporary files that killed processes left in the
+    /// folder.
     ///
     /// If `path` is a symbolic link, the file that it points to is replaced, which need not exist.
     ///
