@@ -36,18 +36,21 @@ fn main() -> Result<()> {
     println!("{w_grad}"); // five equal rows, as every x is 1
     println!("{b_grad}"); // one of these rows
     let by_hand = (z.detach().sigmoid()? / 3.0)?; // d loss / d z = (sigmoid(z) - y) / 3
-    ensure!(b_grad.allclose(&by_hand, 1e-5, 1e-7)?, "the derivative by hand: {by_hand}, and not {b_grad}");
-    ensure!(w_grad.allclose(&by_hand.expand([5, 3])?, 1e-5, 1e-7)?, "each row of w's gradient is b's");
+    ensure!(b_grad.allclose(&by_hand, 1e-5, 1e-7)?, "the gradient of b is {b_grad}, but by hand it is {by_hand}");
+    ensure!(
+        w_grad.allclose(&by_hand.expand([5, 3])?, 1e-5, 1e-7)?,
+        "the rows of w's gradient differ from b's gradient: {w_grad}"
+    );
 
     println!("\nDisabling Gradient Tracking");
     let z = (x.unsqueeze(0)?.matmul(&w)? + &b)?;
     println!("{}", z.requires_grad()); // True
     let z = no_grad(|| x.unsqueeze(0)?.matmul(&w)? + &b)?;
     println!("{}", z.requires_grad()); // False
-    ensure!(!z.requires_grad(), "nothing is recorded in no_grad");
+    ensure!(!z.requires_grad(), "z was recorded in spite of no_grad");
     let z_det = (x.unsqueeze(0)?.matmul(&w)? + &b)?.detach();
     println!("{}", z_det.requires_grad()); // False
-    ensure!(!z_det.requires_grad(), "detach cuts off");
+    ensure!(!z_det.requires_grad(), "z was recorded in spite of detach");
 
     println!("\nTensor Gradients and Jacobian Products");
     let inp = on.eye(5)?.narrow(0, 0, 4)?.contiguous()?.set_requires_grad(true); // torch.eye(4, 5)
@@ -60,16 +63,19 @@ fn main() -> Result<()> {
     //         [2., 2., 4., 2., 2.],
     //         [2., 2., 2., 4., 2.]])
     let expected = ((on.eye(5)?.narrow(0, 0, 4)? + 1.0)? * 2.0)?;
-    ensure!(first.equal(&expected)?, "2 (inp + 1)");
+    ensure!(first.equal(&expected)?, "the gradient is {first}, but 2 (inp + 1) is {expected}");
     let first = first.to_vec::<f32>()?;
     out.backward_with(product())?;
     let second = inp.grad().context("the second call left no gradient")?;
     println!("\nSecond call\n{second}"); // tensor([[8., 4., 4., 4., 4.], …: gradients add up
-    ensure!(second.to_vec::<f32>()? == first.iter().map(|value| 2.0 * value).collect::<Vec<_>>(), "gradients add up");
+    ensure!(
+        second.to_vec::<f32>()? == first.iter().map(|value| 2.0 * value).collect::<Vec<_>>(),
+        "the second call did not add its gradient to the first: {second}"
+    );
     inp.zero_grad();
     out.backward_with(product())?;
     let third = inp.grad().context("the third call left no gradient")?;
     println!("\nCall after zeroing gradients\n{third}"); // tensor([[4., 2., 2., 2., 2.], …
-    ensure!(third.to_vec::<f32>()? == first, "as after the first call");
+    ensure!(third.to_vec::<f32>()? == first, "zero_grad did not reset the gradient: {third}");
     Ok(())
 }

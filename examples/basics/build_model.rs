@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     let y_pred = pred_probab.argmax(1)?;
     println!("Predicted class: {y_pred}"); // tensor([7], device='cuda:0'), by chance
     let total: f32 = pred_probab.sum(..)?.item()?;
-    ensure!((total - 1.0).abs() < 1e-5, "probabilities add up to 1, not to {total}");
+    ensure!((total - 1.0).abs() < 1e-5, "the probabilities add up to {total}, not to 1");
 
     // Model layers
     let input_image = Tensor::rand([3, 28, 28])?;
@@ -45,7 +45,7 @@ fn main() -> Result<()> {
     println!("Before ReLU: {hidden1}\n");
     let hidden1 = ReLU.forward(&hidden1)?;
     println!("After ReLU: {hidden1}");
-    ensure!(hidden1.min(..)?.item::<f32>()? >= 0.0, "nothing is below 0 after a ReLU");
+    ensure!(hidden1.min(..)?.item::<f32>()? >= 0.0, "there are numbers below 0 after a ReLU: {hidden1}");
 
     let seq_modules = Sequential::new((flatten, layer1, ReLU, Linear::new(20, 10)?));
     let input_image = Tensor::rand([3, 28, 28])?;
@@ -53,7 +53,7 @@ fn main() -> Result<()> {
 
     let softmax = Softmax::new(1);
     let pred_probab = softmax.forward(&logits)?;
-    ensure!(pred_probab.dims() == [3, 10], "ten classes for each of three images");
+    ensure!(pred_probab.dims() == [3, 10], "the shape is {}, not [3, 10]", pred_probab.shape());
 
     // Model parameters
     println!("Model structure: {model}\n");
@@ -61,8 +61,12 @@ fn main() -> Result<()> {
         println!("Layer: {name} | Size: {} | Values : {}\n", param.shape(), param.slice(0, 0..2, 1)?);
     }
     let names: Vec<String> = model.named_parameters().into_iter().map(|(name, _)| name).collect();
-    ensure!(names[0] == "linear_relu_stack.0.weight" && names.len() == 6, "PyTorch's names: {names:?}");
-    ensure!(model.num_parameters() == 669_706, "as many parameters as in PyTorch");
+    ensure!(names[0] == "linear_relu_stack.0.weight" && names.len() == 6, "the names differ from PyTorch's: {names:?}");
+    ensure!(
+        model.num_parameters() == 669_706,
+        "there are {} parameters, and in PyTorch 669706",
+        model.num_parameters()
+    );
     Ok(())
 }
 

@@ -41,7 +41,10 @@ fn main() -> Result<()> {
     let dataset = CustomImageDataset::open(&folder.join("labels.csv"), &folder)?;
     let (image, label) = dataset.get(0)?;
     println!("a dataset of {} files: images {}, the first is of class {label}", dataset.len(), image.shape());
-    ensure!(dataset.len() == 32 && label == set.test.get(0)?.1.item::<i64>()?, "the files hold the first test images");
+    ensure!(
+        dataset.len() == 32 && label == set.test.get(0)?.1.item::<i64>()?,
+        "the files do not hold the first 32 test images"
+    );
 
     // Preparing your data for training with DataLoaders
     let train_dataloader = DataLoader::new(training_data).batch_size(64).shuffle(options.seed);
@@ -54,14 +57,17 @@ fn main() -> Result<()> {
     let img = train_features.select(0, 0)?.squeeze(0)?;
     let label: i64 = train_labels.select(0, 0)?.item()?;
     println!("Label: {label} ({}), an image of {}", labels_map[label as usize], img.shape());
-    ensure!(train_features.dims() == [64, 1, 28, 28] && img.dims() == [28, 28], "batches of 64");
+    ensure!(
+        train_features.dims() == [64, 1, 28, 28] && img.dims() == [28, 28],
+        "a batch does not hold 64 images of 28 x 28"
+    );
 
     let mut seen = 0;
     for batch in &own_dataloader {
         seen += batch?.1.len();
     }
     println!("{seen} samples of the files came in batches of 8, loaded by 2 workers");
-    ensure!(seen == 32, "every sample comes once");
+    ensure!(seen == 32, "{seen} samples came, not 32");
     Ok(())
 }
 

@@ -47,7 +47,7 @@ fn main() -> Result<()> {
     println!("Done!");
     pictures::lines(&out.join("loss.svg"), "test loss", "epoch (1: before training)", &[("loss", &losses)])?;
     println!("the test loss by epoch is drawn in {}", out.join("loss.svg").display());
-    ensure!(losses.windows(2).all(|pair| pair[1] < pair[0]), "the test loss falls in every epoch: {losses:?}");
+    ensure!(losses.windows(2).all(|pair| pair[1] < pair[0]), "the test loss did not fall in every epoch: {losses:?}");
     Ok(())
 }
 

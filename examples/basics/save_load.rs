@@ -31,11 +31,14 @@ fn main() -> Result<()> {
 
     for (name, weights) in [("safetensors", load_safetensors(&safetensors)?), ("pth", load_torch(&torch)?)] {
         let model = vgg()?.to(&device)?; // we do not load the weights, i.e. create an untrained model
-        ensure!(no_grad(|| model.forward(&images))?.to_vec::<f32>()? != expected, "another model answers differently");
+        ensure!(
+            no_grad(|| model.forward(&images))?.to_vec::<f32>()? != expected,
+            "the new model has the outputs of the saved one before the weights are loaded"
+        );
         model.load_state_dict(&weights)?; // torch.load(…, weights_only=True): nothing in a file is executed
         model.eval();
         let answers = no_grad(|| model.forward(&images))?.to_vec::<f32>()?;
-        ensure!(answers == expected, "the weights from {name} answer differently");
+        ensure!(answers == expected, "with the weights from {name}, the outputs differ");
         println!("{name}: {} tensors loaded, the answers are the same bits", weights.len());
     }
 
@@ -64,7 +67,7 @@ fn main() -> Result<()> {
     resumed.eval();
     step(&resumed, &mut opt)?;
     let answers = no_grad(|| resumed.forward(&images))?.to_vec::<f32>()?;
-    ensure!(answers == went_on, "training went on differently from the checkpoint");
+    ensure!(answers == went_on, "training from the checkpoint gave other outputs than training without a stop");
     println!("checkpoint: training goes on from it with the same bits");
     Ok(())
 }

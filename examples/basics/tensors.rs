@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     let x_data: Tensor<Int> = Tensor::new(data)?;
     let array = vec![1_i64, 2, 3, 4]; // np.array(data)
     let x_np: Tensor<Int> = Tensor::from_slice(&array, [2, 2])?;
-    ensure!(x_np.equal(&x_data)?, "the same numbers make the same tensor");
+    ensure!(x_np.equal(&x_data)?, "the tensors differ: {x_np} and {x_data}");
 
     let x_ones = x_data.ones_like()?; // retains the properties of x_data
     println!("Ones Tensor:\n {x_ones}\n"); // tensor([[1, 1],
@@ -54,12 +54,15 @@ fn main() -> Result<()> {
     println!("{tensor}"); // tensor([[1., 0., 1., 1.],
     //         [1., 0., 1., 1.],
     //         [1., 0., 1., 1.]])
-    ensure!(tensor.to_vec::<f32>()? == [1.0, 0.0, 1.0, 1.0].repeat(3), "a view writes into its tensor");
+    ensure!(
+        tensor.to_vec::<f32>()? == [1.0, 0.0, 1.0, 1.0].repeat(3),
+        "the column was not set to 0 through its view: {tensor}"
+    );
 
     println!("\nJoining tensors");
     let t1 = Tensor::cat(&[&tensor, &tensor, &tensor], 1)?;
     println!("{t1}"); // tensor([[1., 0., 1., 1., 1., 0., 1., 1., 1., 0., 1., 1.], ...
-    ensure!(t1.dims() == [3, 12], "three of [3, 4] beside each other");
+    ensure!(t1.dims() == [3, 12], "the shape is {}, not [3, 12]", t1.shape());
 
     println!("\nArithmetic operations");
     let y1 = tensor.matmul(&tensor.t()?)?; // tensor @ tensor.T
@@ -67,17 +70,17 @@ fn main() -> Result<()> {
     println!("{y1}"); // tensor([[3., 3., 3.],
     //         [3., 3., 3.],
     //         [3., 3., 3.]])
-    ensure!(y1.equal(&y2)? && y1.to_vec::<f32>()? == [3.0; 9], "the matrix product");
+    ensure!(y1.equal(&y2)? && y1.to_vec::<f32>()? == [3.0; 9], "the matrix product is {y1}, and {y2} by the method");
     let z1 = (&tensor * &tensor)?;
     let z2 = tensor.mul(&tensor)?;
     println!("{z1}"); // the same as tensor: ones and zeros
-    ensure!(z1.equal(&z2)? && z1.equal(&tensor)?, "the product of elements");
+    ensure!(z1.equal(&z2)? && z1.equal(&tensor)?, "the product of the elements is {z1}, and {z2} by the method");
 
     println!("\nSingle-element tensors");
     let agg = tensor.sum(..)?;
     let agg_item: f32 = agg.item()?;
     println!("{agg_item:.1} f32"); // 12.0 <class 'float'> on the page, whose tensor has four rows
-    ensure!(agg_item == 9.0, "nine ones");
+    ensure!(agg_item == 9.0, "the sum of nine ones is {agg_item}");
 
     println!("\nIn-place operations");
     println!("{tensor}\n");
@@ -85,7 +88,7 @@ fn main() -> Result<()> {
     println!("{tensor}"); // tensor([[6., 5., 6., 6.],
     //         [6., 5., 6., 6.],
     //         [6., 5., 6., 6.]])
-    ensure!(tensor.sum(..)?.item::<f32>()? == 69.0, "nine sixes and three fives");
+    ensure!(tensor.sum(..)?.item::<f32>()? == 69.0, "the elements do not add up to 69: {tensor}");
 
     println!("\nBridge with arrays");
     let t = Tensor::ones(5)?;
@@ -96,6 +99,6 @@ fn main() -> Result<()> {
     println!("t: {t}"); // t: tensor([2., 2., 2., 2., 2.])
     // In PyTorch `n` is 2 now, too. Here a `Vec` is a copy, because two owners never share mutable memory.
     println!("n: {n:?}");
-    ensure!(n == [1.0; 5] && t.to_vec::<f32>()? == [2.0; 5], "the Vec is a copy");
+    ensure!(n == [1.0; 5] && t.to_vec::<f32>()? == [2.0; 5], "the Vec is no copy: the Vec is {n:?}, the tensor {t}");
     Ok(())
 }

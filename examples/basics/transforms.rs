@@ -29,12 +29,18 @@ fn main() -> Result<()> {
     println!("before: {} of {}, label {label}", raw.shape(), raw.dtype());
     println!("after:  {} of {} from {:.1} to {:.1}", image.shape(), image.dtype(), image.min(..)?, image.max(..)?);
     println!("label {} ({}): {target:.0}", label.item::<i64>()?, classes[label.item::<i64>()? as usize]);
-    ensure!(target.sum(..)?.item::<f32>()? == 1.0, "one of ten is 1");
-    ensure!(target.argmax(0)?.item::<i64>()? == label.item::<i64>()?, "the one is at the label");
-    ensure!(image.max(..)?.item::<f32>()? <= 1.0 && image.min(..)?.item::<f32>()? >= 0.0, "floats from 0 to 1");
+    ensure!(target.sum(..)?.item::<f32>()? == 1.0, "the target is not one 1 among zeros: {target}");
+    ensure!(
+        target.argmax(0)?.item::<i64>()? == label.item::<i64>()?,
+        "the largest number of the target is not at the label: {target}"
+    );
+    ensure!(
+        image.max(..)?.item::<f32>()? <= 1.0 && image.min(..)?.item::<f32>()? >= 0.0,
+        "the image has numbers outside of 0 to 1"
+    );
 
     let batch = DataLoader::new(ds).batch_size(64).iter().next().context("there is no batch")??;
     println!("a batch: {} and {}", batch.0.shape(), batch.1.shape()); // [64, 1, 28, 28] and [64, 10]
-    ensure!(batch.1.dims() == [64, 10], "targets of a batch");
+    ensure!(batch.1.dims() == [64, 10], "the shape of the targets is {}, not [64, 10]", batch.1.shape());
     Ok(())
 }

@@ -31,7 +31,7 @@ fn main() -> Result<()> {
     optim.step()?; // gradient descent
     let moved = before.iter().zip(bias.to_vec::<f32>()?).map(|(before, after)| before - after);
     // The loss is a sum, so each bias has the gradient 1 and goes down by the learning rate.
-    ensure!(moved.into_iter().all(|by| (by - 1e-2).abs() < 1e-6), "every bias goes down by 0.01");
+    ensure!(moved.into_iter().all(|by| (by - 1e-2).abs() < 1e-6), "a bias did not go down by 0.01");
     println!("one step: every bias of the last layer went down by the learning rate, 0.01");
 
     // Differentiation in Autograd
@@ -43,7 +43,10 @@ fn main() -> Result<()> {
     let (a_grad, b_grad) = (a.grad().context("a has no gradient")?, b.grad().context("b has no gradient")?);
     println!("9a² == a.grad: {}", (a.detach().pow(2.0)? * 9.0)?.eq(&a_grad)?); // tensor([True, True])
     println!("-2b == b.grad: {}", (b.detach() * -2.0)?.eq(&b_grad)?); // tensor([True, True])
-    ensure!(a_grad.to_vec::<f32>()? == [36.0, 81.0] && b_grad.to_vec::<f32>()? == [-12.0, -8.0], "9a² and -2b");
+    ensure!(
+        a_grad.to_vec::<f32>()? == [36.0, 81.0] && b_grad.to_vec::<f32>()? == [-12.0, -8.0],
+        "the gradients are {a_grad} and {b_grad}, not 9a² and -2b"
+    );
 
     // Exclusion from the DAG
     let (x, y) = (Tensor::rand([5, 5])?, Tensor::rand([5, 5])?);
@@ -51,7 +54,7 @@ fn main() -> Result<()> {
     let (a, b) = ((&x + &y)?, (&x + &z)?);
     println!("Does `a` require gradients?: {}", a.requires_grad()); // False
     println!("Does `b` require gradients?: {}", b.requires_grad()); // True
-    ensure!(!a.requires_grad() && b.requires_grad(), "what depends on z requires a gradient");
+    ensure!(!a.requires_grad() && b.requires_grad(), "only b, which depends on z, should require a gradient");
 
     // Freeze all the parameters in the network, then replace the last layer by a new one, which is not frozen
     model.requires_grad_(false);
@@ -63,12 +66,12 @@ fn main() -> Result<()> {
     let before = weights(&model.features)?;
     model.forward(&data)?.pow(2.0)?.sum(..)?.backward()?;
     optimizer.step()?;
-    ensure!(weights(&model.features)? == before, "frozen layers do not change");
-    ensure!(model.features.parameters().iter().all(|p| p.grad().is_none()), "frozen layers have no gradients");
+    ensure!(weights(&model.features)? == before, "the step changed frozen layers");
+    ensure!(model.features.parameters().iter().all(|p| p.grad().is_none()), "a frozen layer has a gradient");
     let trained: Vec<String> =
         model.named_parameters().into_iter().filter(|(_, p)| p.requires_grad()).map(|(name, _)| name).collect();
     println!("trained after freezing: {trained:?}");
-    ensure!(trained == ["fc.weight", "fc.bias"], "only the new layer is trained");
+    ensure!(trained == ["fc.weight", "fc.bias"], "more than the new layer is trained: {trained:?}");
     Ok(())
 }
 

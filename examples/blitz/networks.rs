@@ -24,7 +24,12 @@ fn main() -> Result<()> {
     let params = net.parameters();
     println!("{}", params.len()); // 10
     println!("{}", params[0].shape()); // conv1's .weight: torch.Size([6, 1, 5, 5])
-    ensure!(params.len() == 10 && params[0].dims() == [6, 1, 5, 5], "the parameters of LeNet");
+    ensure!(
+        params.len() == 10 && params[0].dims() == [6, 1, 5, 5],
+        "there are {} parameters, the first of shape {}",
+        params.len(),
+        params[0].shape()
+    );
 
     let input = Tensor::on(&device).randn([1, 1, 32, 32])?;
     let out = net.forward(&input)?;
@@ -45,7 +50,7 @@ fn main() -> Result<()> {
     net.zero_grad(); // zeroes the gradient buffers of all parameters
     let bias = net.conv1.bias.clone().context("conv1 has no bias")?;
     println!("conv1.bias.grad before backward\n{:?}", bias.grad()); // None
-    ensure!(bias.grad().is_none(), "no gradient before backward");
+    ensure!(bias.grad().is_none(), "there is a gradient before backward");
     loss.backward()?;
     let grad = bias.grad().context("backward left no gradient")?;
     println!("conv1.bias.grad after backward\n{grad}"); // six small numbers
@@ -59,7 +64,7 @@ fn main() -> Result<()> {
     }
     let by_hand: f32 = criterion.forward(&net.forward(&input)?, &target)?.item()?;
     println!("loss {before:.4}, after a step by hand {by_hand:.4}");
-    ensure!(by_hand < before, "a step down lowers the loss");
+    ensure!(by_hand < before, "the step by hand did not lower the loss: {before} before, {by_hand} after");
 
     // By an optimizer, in the training loop:
     let mut optimizer = Sgd::new(net.parameters(), 0.01);
@@ -70,7 +75,7 @@ fn main() -> Result<()> {
     optimizer.step()?; // does the update
     let after: f32 = criterion.forward(&net.forward(&input)?, &target)?.item()?;
     println!("after another step, by the optimizer, {after:.4}");
-    ensure!(after < by_hand, "the optimizer's step lowers the loss too");
+    ensure!(after < by_hand, "the optimizer's step did not lower the loss: {by_hand} before, {after} after");
     Ok(())
 }
 

@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let x_data: Tensor<Int> = Tensor::new([[1, 2], [3, 4]])?;
     let x_rand = x_data.to_float()?.rand_like()?; // overrides the datatype of x_data
     println!("Random Tensor:\n {x_rand}");
-    ensure!(x_rand.shape() == x_data.shape(), "retains the shape of x_data");
+    ensure!(x_rand.shape() == x_data.shape(), "the shape is {}, not that of x_data", x_rand.shape());
 
     println!("\nTensor Attributes");
     let tensor = Tensor::rand([3, 4])?;
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     println!("tensor.mul(tensor) \n {}", tensor.mul(&tensor)?);
     let product = tensor.matmul(&tensor.t()?)?;
     println!("tensor.matmul(tensor.T) \n {product}"); // tensor([[3., 3., 3., 3.], …
-    ensure!(product.to_vec::<f32>()? == [3.0; 16], "three ones in each row");
+    ensure!(product.to_vec::<f32>()? == [3.0; 16], "the product of the matrix and its transpose is {product}");
     tensor.add_scalar_(5)?;
     println!("{tensor}"); // tensor([[6., 5., 6., 6.], …
 
@@ -50,6 +50,6 @@ fn main() -> Result<()> {
     t.add_scalar_(1)?;
     println!("t: {t}"); // t: tensor([2., 2., 2., 2., 2.])
     println!("n: {:?}", n.to_vec::<f32>()?); // n: [2. 2. 2. 2. 2.]
-    ensure!(n.to_vec::<f32>()? == [2.0; 5], "a change in the tensor reflects in its view");
+    ensure!(n.to_vec::<f32>()? == [2.0; 5], "the view does not show the change of its tensor: {n}");
     Ok(())
 }

@@ -127,7 +127,7 @@ fn main() -> Result<ExitCode> {
     let mut report = Report::new(&args, &digits, &device);
     let interrupt = Interrupt::watch()?;
     let mut progress = Progress::open(&args)?;
-    if let Some(found) = progress.found() {
+    if let Some(found) = progress.take_resumed() {
         let mut load = || -> Result<()> {
             found.load_model(&model)?;
             found.load_optimizer(&mut opt)?;

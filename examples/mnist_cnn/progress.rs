@@ -1,4 +1,4 @@
-//! The progress of the training: checkpoints, and figures for TensorBoard.
+//! The progress of the training: checkpoints, and scalars for TensorBoard.
 
 use anyhow::Result;
 use pagelock::board::SummaryWriter;
@@ -6,7 +6,7 @@ use pagelock::prelude::*;
 
 use crate::Args;
 
-/// Records the steps of a run.
+/// Counts the steps of a run, and saves and reports their results.
 pub(crate) struct Progress {
     /// How many steps are done.
     pub(crate) step: usize,
@@ -30,7 +30,7 @@ impl Progress {
             None => {}
         }
         let board = if args.tensorboard {
-            // Figures that were written after the checkpoint will be written again.
+            // The steps after the checkpoint will be taken again, so TensorBoard must forget their scalars.
             let first = resumed.as_ref().map_or(0, |found| found.step() + 1);
             let options = SummaryWriter::options().log_dir(args.out.join("tensorboard"));
             Some(options.purge_step(first as i64).open()?)
@@ -41,16 +41,16 @@ impl Progress {
     }
 
     /// Takes the checkpoint to resume from.
-    pub(crate) fn found(&mut self) -> Option<SavedCheckpoint> {
+    pub(crate) fn take_resumed(&mut self) -> Option<SavedCheckpoint> {
         self.resumed.take()
     }
 
-    /// Writes a figure of this step for TensorBoard.
+    /// Writes a scalar of this step for TensorBoard.
     pub(crate) fn scalar(&self, tag: &str, value: f64) -> Result<()> {
         Ok(self.board.as_ref().map_or(Ok(()), |board| board.add_scalar(tag, value, self.step as i64))?)
     }
 
-    /// Saves a checkpoint in the background, after flushing TensorBoard's figures of the steps before it.
+    /// Saves a checkpoint in the background, after flushing TensorBoard's scalars of the steps before it.
     pub(crate) fn save(&mut self, checkpoint: Checkpoint) -> Result<()> {
         self.board.as_ref().map_or(Ok(()), SummaryWriter::flush)?;
         Ok(self.checkpoints.save(self.step as u64, checkpoint)?)

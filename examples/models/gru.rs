@@ -84,7 +84,10 @@ fn main() -> Result<()> {
         &[("what came", &truth), ("forecast from step 31", &lines)],
     )?;
     println!("forecast.svg is in {}", out.display());
-    ensure!(error < 0.3 * repeated, "the error {error:.4} is no less than 0.3 of {repeated:.4}");
+    ensure!(
+        error < 0.3 * repeated,
+        "the error is {error:.4}, not below 0.3 of {repeated:.4}, that of repeating the last value"
+    );
     Ok(())
 }
 

@@ -100,7 +100,10 @@ fn main() -> Result<()> {
     pictures::lines(&out.join("loss.svg"), "training loss", "epoch", &[("loss", &losses)])?;
     draw(&model, &test_dl, &device, &out.join("masks.svg"))?;
     println!("loss.svg and masks.svg are in {}", out.display());
-    ensure!(losses[epochs - 1] < losses[0] && overlap > 0.4, "it learned little: losses {losses:?}, overlap {overlap}");
+    ensure!(
+        losses[epochs - 1] < losses[0] && overlap > 0.4,
+        "the network learned little: losses {losses:?}, overlap {overlap}"
+    );
     Ok(())
 }
 
