@@ -5,10 +5,10 @@
 //! python benches/torch_wide.py        # the same in PyTorch
 //! ```
 //!
-//! Prints milliseconds of the forward pass and of both passes, each the best of ten rounds. A round queues about 10
-//! ms of calls and synchronizes once at the end. Before the first row the device works for a second, because an idle
-//! device runs slower. The row `copy` copies 8192 × 8192 numbers, which bounds the speed of operations that read and
-//! write as many bytes.
+//! Prints the milliseconds of the forward pass, and of the forward and the backward pass, each the best of ten rounds.
+//! A round queues about 10 ms of calls and synchronizes once at the end. Before the first row the device works for a
+//! second, because an idle device runs slower. The row `copy` copies 8192 × 8192 numbers, which bounds the speed of
+//! operations that read and write as many bytes.
 
 use std::time::Instant;
 
@@ -43,7 +43,8 @@ struct Bench {
 }
 
 impl Bench {
-    fn wanted(&self, name: &str) -> bool {
+    /// Whether `--only` selects this row.
+    fn is_wanted(&self, name: &str) -> bool {
         self.args.only.is_empty() || self.args.only.iter().any(|only| name.starts_with(only.as_str()))
     }
 
@@ -61,7 +62,7 @@ impl Bench {
         (0..10).try_fold(f64::INFINITY, |best, _| Ok(best.min(round(calls)?)))
     }
 
-    /// Keeps the device busy for a second, because an idle device runs slower at first.
+    /// Keeps the device busy for a second, because a device that was idle runs slower at first.
     fn warm_up(&self) -> anyhow::Result<()> {
         let x = Tensor::on(&self.device).randn([4096, 4096])?;
         let start = Instant::now();
@@ -81,16 +82,17 @@ impl Bench {
         }
     }
 
+    /// Times `f`, which has no backward pass.
     fn alone(&self, name: &str, f: &dyn Fn() -> Result<()>) -> anyhow::Result<()> {
-        if self.wanted(name) {
+        if self.is_wanted(name) {
             self.say(name, self.milliseconds(f)?, None);
         }
         Ok(())
     }
 
-    /// Times `f` alone, and `f` with the gradients of `of`.
+    /// Times `f` alone, and `f` followed by the gradients with respect to `of`.
     fn pair(&self, name: &str, of: &[&Tensor], f: &dyn Fn() -> Result<Tensor>) -> anyhow::Result<()> {
-        if !self.wanted(name) {
+        if !self.is_wanted(name) {
             return Ok(());
         }
         let gradient = Tensor::on(&self.device).of(f()?.dtype()).randn(f()?.dims())?;
@@ -182,7 +184,7 @@ fn convolutions(bench: &Bench) -> anyhow::Result<()> {
     bench.pair("conv1d.64x256x4096.k5", &[&x, &weight], &|| F::conv1d(&x, &weight, None, padded))
 }
 
-/// What networks for photos and their segmentation do between convolutions.
+/// Operations between the convolutions of networks that classify or segment photos.
 fn photos(bench: &Bench) -> anyhow::Result<()> {
     for dtype in [DType::F32, DType::BF16] {
         let pair = |name: &str, of: &[&Tensor], f: &dyn Fn() -> Result<Tensor>| {
@@ -292,7 +294,7 @@ fn optimizers(bench: &Bench) -> anyhow::Result<()> {
     let step = |name: &str, optimizer: &mut dyn Optimizer| -> anyhow::Result<()> {
         let optimizer = std::cell::RefCell::new(optimizer);
         bench.alone(&format!("optimizer.{name}.124M"), &|| {
-            optimizer.borrow_mut().step().expect("it steps");
+            optimizer.borrow_mut().step().expect("the step succeeds");
             Ok(())
         })
     };
@@ -301,7 +303,7 @@ fn optimizers(bench: &Bench) -> anyhow::Result<()> {
     step("adagrad", &mut Adagrad::new(parameters.clone(), 1e-3))?;
     step("rmsprop", &mut RmsProp::new(parameters.clone(), 1e-3))?;
     bench.alone("clip_grad_norm.124M", &|| {
-        clip_grad_norm_(parameters.iter().cloned(), 1.0).map(drop).expect("it clips");
+        clip_grad_norm_(parameters.iter().cloned(), 1.0).map(drop).expect("clipping succeeds");
         Ok(())
     })
 }
