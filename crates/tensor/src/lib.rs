@@ -10,14 +10,14 @@
 //!
 //! fn main() -> Result<()> {
 //!     let x = Tensor::randn([100, 2])?;
-//!     let y = (x.matmul(&Tensor::new([2.0, -1.0])?)? + 3.0)?; // what is to be found
+//!     let y = (x.matmul(&Tensor::new([2.0, -1.0])?)? + 3.0)?; // to be found: w = [2, -1] and b = 3
 //!     let w = Tensor::zeros([2])?.set_requires_grad(true);
 //!     let b = Tensor::zeros(())?.set_requires_grad(true);
 //!     for _ in 0..100 {
 //!         let loss = (x.matmul(&w)? + &b - &y)?.pow(2.0)?.mean(..)?;
 //!         loss.backward()?;
 //!         for parameter in [&w, &b] {
-//!             let grad = parameter.grad().expect("backward left one");
+//!             let grad = parameter.grad().expect("backward stores a gradient");
 //!             no_grad(|| parameter.add_scaled_(&grad, -0.1))?;
 //!             parameter.zero_grad();
 //!         }
@@ -34,9 +34,9 @@
 //!   [`Tensor::of`] chooses the precision: `Tensor::of(DType::F64).zeros([3])`.
 //! - **Views without copies:** [`reshape`](Tensor::reshape), [`permute`](Tensor::permute), [`slice`](Tensor::slice),
 //!   [`select`](Tensor::select), [`expand`](Tensor::expand) and similar methods.
-//! - **Arithmetic that broadcasts:** `+ - * /` on tensors, references and numbers, and of a result with a tensor, so that
-//!   one question mark at the end is often enough: `(&a * &b + &c)?`. A result and a number, or two results, need one in
-//!   between: `((&a - &b)? * 0.5)?`.
+//! - **Arithmetic that broadcasts:** `+ - * /` between tensors, references to tensors, and numbers. The other operand
+//!   of a tensor may also be a `Result`, so one question mark at the end is often enough: `(&a * &b + &c)?`. A result
+//!   needs its own question mark if the other operand is a number or another result: `((&a - &b)? * 0.5)?`.
 //! - **Functions of every element:** [`exp`](Tensor::exp), [`sin`](Tensor::sin), [`erf`](Tensor::erf),
 //!   [`clamp`](Tensor::clamp), [`floor`](Tensor::floor); comparisons, also with numbers
 //!   ([`gt_scalar`](Tensor::gt_scalar)), and selection by a mask: [`where_cond`](Tensor::where_cond),
@@ -51,7 +51,7 @@
 //! - **Sums of products** by Einstein notation: [`einsum`](Tensor::einsum).
 //! - **Networks:** [`matmul`](Tensor::matmul), [`conv2d`](Tensor::conv2d), pooling, softmax, losses, dropout.
 //! - **Changes in place:** methods that end in an underscore, for data and optimizers. They are never recorded.
-//! - **Optimizers** are made of [`optimizer_steps`]: one kernel for many parameters.
+//! - **Optimizer steps** for many parameters in one kernel: [`optimizer_steps`].
 //! - **Gradients:** [`backward`](Tensor::backward), [`grad`](Tensor::grad), [`no_grad`]; the rest is in [`autograd`]. Derivatives of
 //!   functions: [`func`].
 //! - **GPUs:** [`Device::best`], [`x.to(&device)`](Tensor::to), [`Tensor::on`]; operations run where their inputs
@@ -70,8 +70,8 @@
 // 2. `op.rs`: how operations run, and `apply`, the one function that runs and records them.
 // 3. `ops/elementwise.rs`, the simplest operations; `ops/matmul/` and `ops/conv2d/`, with kernels of their own.
 // 4. `autograd/`: what `apply` records, and how `backward` traverses it; `func/`, derivatives of functions.
-// 5. `cpu/`, the loops of which kernels are made; `inlined.rs`, what they use instead of `std`; `parallel.rs`, how
-//    they share threads; `non_temporal.rs`, large results.
+// 5. `cpu/`, the loops that CPU kernels consist of; `inlined.rs`, which they use instead of parts of `std`;
+//    `parallel.rs`, which runs them on several threads; `non_temporal.rs`, which stores large results.
 // 6. `device.rs`, `transfer/` and `copy_stream.rs`, then `cuda/` and `capture/`: the same on GPUs; `precision.rs` and
 //    `autocast.rs`: the precision of computations.
 // 7. `free_lists.rs` and `scratch.rs`: why only the first training steps allocate on the heap; `heap.rs`: the cost
