@@ -20,7 +20,7 @@ fn main() -> Result<()> {
     let x = Tensor::new([1.0, 2.0, 3.0])?.set_requires_grad(true);
     let y = x.pow(2.0)?.sum(..)?;
     y.backward()?;
-    println!("   y = Σ x², x = {:.0}: dy/dx = {:.0}", x.detach(), x.grad().expect("backward left one"));
+    println!("   y = Σ x², x = {:.0}: dy/dx = {:.0}", x.detach(), x.grad().expect("backward stores a gradient"));
 
     println!("\n2. Derivatives are made of tensor operations, so they can be differentiated again.\n");
     let x = Tensor::new([0.5])?.set_requires_grad(true);
