@@ -1,4 +1,4 @@
-//! The project's chores: `cargo xtask COMMAND`.
+//! The project's development commands: `cargo xtask COMMAND`.
 //!
 //! [`COMMANDS`] is the list; each command is in the file of its name. A command gets the rest of the command line and
 //! a shell in the workspace root. If it fails, it prints one line that says what to do.
@@ -64,7 +64,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "sanitize",
         arguments: "[--only SANITIZER] [-p PACKAGE]",
-        summary: "runs the tests of `unsafe` code and threads under Address- and ThreadSanitizer (needs a nightly)",
+        summary: "runs the tests of `unsafe` code and threads under Address- and ThreadSanitizer (needs a nightly compiler)",
         run: sanitize::run,
     },
     Command {
@@ -94,7 +94,7 @@ pub(crate) const COMMANDS: &[Command] = &[
     Command {
         name: "tidy",
         arguments: "",
-        summary: "checks rules that no compiler checks: `unsafe` is listed, links exist, no leftovers",
+        summary: "checks rules that the compiler does not: files with `unsafe` are listed, links exist, no leftovers",
         run: tidy::run,
     },
     Command {
@@ -128,8 +128,8 @@ fn main() -> ExitCode {
 }
 
 /// Runs this program again without the environment variables with which `cargo run` describes a package, and returns
-/// its exit code, or `None` if no such variable is set. Some build scripts (`ring`'s) run again when these change, so
-/// every cargo that a command calls would rebuild the crates that depend on them.
+/// its exit code, or `None` if no such variable is set. Some build scripts (`ring`'s) run again when these variables
+/// change. With them, every cargo that a command calls would rebuild the crates that depend on such scripts.
 fn run_without_package_variables() -> Result<Option<ExitCode>> {
     let names: Vec<_> = env::vars_os().map(|(name, _)| name).filter(|name| describes_package(name)).collect();
     if names.is_empty() {
@@ -138,8 +138,8 @@ fn run_without_package_variables() -> Result<Option<ExitCode>> {
     let mut again = process::Command::new(env::current_exe()?);
     again.args(env::args_os().skip(1));
     names.iter().for_each(|name| _ = again.env_remove(name));
-    let code = again.status().context("xtask starts itself once more")?.code();
-    // Without a code, a signal ended it.
+    let code = again.status().context("xtask cannot start itself again")?.code();
+    // There is no code if a signal ended the process.
     Ok(Some(code.and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)))
 }
 
@@ -166,7 +166,9 @@ fn dispatch(mut parser: Parser) -> Result<()> {
 }
 
 fn workspace_root() -> Result<&'static Path> {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in a folder of the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("the folder of xtask has no parent folder, which is the workspace")
 }
 
 /// Fails if anything is left on the command line.
