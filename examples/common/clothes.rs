@@ -12,10 +12,10 @@ const CLOTHES: [&str; 10] =
     ["T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle Boot"];
 const DIGITS: [&str; 10] = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
 
-/// The first test labels of Fashion-MNIST. They tell it from MNIST, whose files have the same names.
+/// The first test labels of Fashion-MNIST. They distinguish it from MNIST, whose files have the same names.
 const FIRST_CLOTHES: [u8; 5] = [9, 2, 1, 1, 6];
 
-/// Pictures `[1, 28, 28]` with the names of their ten classes. Prints which data set it is. Nothing is downloaded.
+/// Pictures `[1, 28, 28]` and the names of their ten classes. Prints the name of the data set. Downloads nothing.
 pub(crate) fn open(options: &Options) -> Result<(DigitSet, [&'static str; 10])> {
     let generated = || {
         let (train, test) = (options.pick(3_072, 60_000), options.pick(512, 10_000));
@@ -31,8 +31,8 @@ pub(crate) fn open(options: &Options) -> Result<(DigitSet, [&'static str; 10])> 
     Ok((set, classes))
 }
 
-/// Opens a given folder as Fashion-MNIST, or else as `mnist`. Without a folder, opens Fashion-MNIST if its files are
-/// there, else returns `otherwise()`.
+/// Opens `folder` as Fashion-MNIST if it has that data set, else as `mnist`. Without a folder, opens Fashion-MNIST if
+/// its files are in the usual place, else returns `otherwise()`.
 pub(crate) fn find(
     folder: Option<&Path>,
     mnist: Mnist,
