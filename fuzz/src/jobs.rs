@@ -1,4 +1,4 @@
-//! `--jobs N` divides the inputs of every target among N processes of this program.
+//! `--jobs N` divides the inputs of every target among at most N processes of this program.
 
 use std::env;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use crate::report;
 use crate::run::{Job, Outcome};
 
-/// Runs the job in `n_jobs` processes, and returns how many inputs failed.
+/// Divides the job's inputs among at most `n_jobs` processes, and returns how many inputs failed.
 pub(crate) fn run(job: &Job, names: &[&'static str], n_jobs: u64) -> Result<u64> {
     let share = job.n_inputs.div_ceil(n_jobs);
     let firsts = (0..n_jobs).map(|at| at * share).take_while(|&first| first < job.n_inputs);
@@ -41,8 +41,8 @@ fn start(job: &Job, names: &[&'static str], first: u64, n_inputs: u64) -> Result
     part.stdout(Stdio::piped()).spawn().context("cannot start this program again")
 }
 
-/// Reads the outcomes of targets from a process's output, and prints its other lines. A process that ends before its
-/// last target is an error.
+/// Reads the outcomes of targets from a process's output, and prints the other lines. It is an error if the process
+/// ends before its last target.
 fn outcomes(mut part: Child, n_targets: usize) -> Result<Vec<(String, Outcome)>> {
     let output = part.stdout.take().context("a process was started without a pipe for its output")?;
     let mut outcomes = Vec::new();
