@@ -78,7 +78,7 @@ fn check_square(op: &str, x: &Tensor) -> Result<usize> {
     }
 }
 
-/// The transpose of each matrix.
+/// The transpose of each matrix, as PyTorch's `x.mT`.
 fn mt(x: &Tensor) -> Result<Tensor> {
     x.transpose(-2, -1)
 }
@@ -150,7 +150,8 @@ impl Function for Solve {
 /// The inverse of each matrix.
 ///
 /// # Errors
-/// [`Error::Argument`] for matrices that are not square, are singular, or have half precision; as [`solve`].
+/// [`Error::Argument`] for matrices that are not square, are singular, or have half precision; for tensors on a device
+/// also as [`Tensor::to`].
 pub fn inv(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::inv";
     check_square(op, x)?;
@@ -165,7 +166,8 @@ fn inv_gradient(inverse: &Tensor, grad: &Tensor) -> Result<Tensor> {
 /// The determinant of each matrix: `[…, n, n]` gives `[…]`. If it is 0, there is no gradient: the backward pass fails.
 ///
 /// # Errors
-/// [`Error::Argument`] for matrices that are not square or have half precision; as [`solve`].
+/// [`Error::Argument`] for matrices that are not square or have half precision; for tensors on a device also as
+/// [`Tensor::to`].
 pub fn det(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::det";
     check_square(op, x)?;
@@ -179,8 +181,8 @@ fn det_gradient(x: &Tensor, grad: &Tensor) -> Result<Tensor> {
     mt(&inv(x)?)?.mul(&scale)
 }
 
-/// Returns the sign of each determinant and the logarithm of its magnitude, which does not overflow. For singular
-/// matrices these are 0 and −∞. The sign has no gradient.
+/// Returns the sign of each determinant and the logarithm of its magnitude, which is finite even if the determinant
+/// overflows. For singular matrices they are 0 and −∞. The sign has no gradient.
 ///
 /// # Errors
 /// As [`det`].
@@ -202,8 +204,8 @@ fn slogdet_gradient(x: &Tensor, grad: &Tensor) -> Result<Tensor> {
 /// read; the gradient is symmetric.
 ///
 /// # Errors
-/// [`Error::Argument`] for matrices that are not square, are not positive definite, or have half precision; as
-/// [`solve`].
+/// [`Error::Argument`] for matrices that are not square, are not positive definite, or have half precision; for tensors
+/// on a device also as [`Tensor::to`].
 pub fn cholesky(x: &Tensor) -> Result<Tensor> {
     let op = "linalg::cholesky";
     check_square(op, x)?;
@@ -225,7 +227,8 @@ struct Unary<F, G> {
     op: &'static str,
     forward: F,
     saves: Saves,
-    /// Gets what was saved and the gradient of the result. Made of operations that have derivatives themselves.
+    /// Computes the gradient of the input from the saved tensor and the gradient of the result. It consists of operations
+    /// that have derivatives themselves.
     gradient: G,
 }
 
