@@ -4,7 +4,7 @@
 //! [`DeviceBuffer`]s are elements in a device's memory; [`Pinned`], [`Uninit`] and [`Frozen`] are page-locked
 //! elements on the host. A copy owns its host memory until it is done ([`Ticket`]), or borrows it inside
 //! [`Stream::scope`]. There is no flag to set and no synchronization to forget: code that could race either does not
-//! compile or waits.
+//! compile or waits for the device.
 //!
 //! # Examples
 //! The same program runs on a GPU, or on a [`software`] device if there is no GPU:
@@ -38,7 +38,7 @@
 // - Host memory that a device may use is owned by an `InUse`, or borrowed in a scope that waits, or in a `HostBuffer`
 //   that waits before it is accessed or dropped. Nothing else can reach it.
 // - Every use of device memory goes through `StreamCore::enqueue`, which orders it against the uses by other streams.
-// - No user code runs after work is submitted and before its buffers have noted the use.
+// - No user code runs after work is submitted and before its uses are recorded in the buffers.
 // - A handle is used with a driver only after `StreamCore::check_same_family` or `DeviceShared::check_same` has
 //   compared the devices.
 // - Memory is leaked, never freed, and counted in `Device::leaked`, if the driver cannot say that the device is done
