@@ -30,7 +30,7 @@ static PAID: AtomicUsize = AtomicUsize::new(0); // bytes of `PAYMENTS`
 static PAYMENTS: Mutex<Vec<HeapReservation>> = Mutex::new(Vec::new());
 
 /// Bytes of the heap, counted until this is dropped.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct CountedHeap {
     len_bytes: usize,                   // charged in steps
     _reserved: Option<HeapReservation>, // for a request of more than a step, charged at once
@@ -64,6 +64,15 @@ impl CountedHeap {
         *self = CountedHeap::new(len_bytes);
     }
 }
+
+/// Always equal, so that a list that is counted equals another with the same elements.
+impl PartialEq for CountedHeap {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for CountedHeap {}
 
 impl Drop for CountedHeap {
     fn drop(&mut self) {
