@@ -221,11 +221,13 @@ mod tests {
         let stream = device.stream().unwrap();
         let (drops, freed, shared) = (DeferredDrops::default(), Arc::new(AtomicUsize::new(0)), device.core().shared());
         let (finish, finished) = std::sync::mpsc::channel::<()>();
-        let call = stream.call(move || drop(finished.recv())).unwrap();
+        let call = stream.call(move || finished.recv().unwrap_err()).unwrap();
         for _ in 0..3 {
             let event = Recorded::new(stream.core(), EventTiming::Untimed).unwrap();
             let freed = Arc::clone(&freed);
-            let free = Box::new(move || drop(freed.fetch_add(1, Relaxed)));
+            let free = Box::new(move || {
+                freed.fetch_add(1, Relaxed);
+            });
             drops.defer(event, DeferredDrop { len_bytes: 1, free });
         }
 
