@@ -36,7 +36,7 @@ fn end_quietly_when_output_closes() {
 /// Creates the folder for results, and checks that files can be written there.
 pub(crate) fn make_folder(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)
-        .with_context(|| format!("cannot make the folder `{}` for the results", folder.display()))?;
+        .with_context(|| format!("cannot create the folder `{}` for the results", folder.display()))?;
     let probe = tempfile::tempfile_in(folder);
     probe.with_context(|| format!("cannot write into `{}`, where the results go", folder.display())).map(drop)
 }
