@@ -348,3 +348,19 @@ fn no_combination_can_have_any_length() -> Result<()> {
     assert_eq!(x.narrow(0, 0, 0)?.combinations(2, true)?.dims(), [0, 2]);
     Ok(())
 }
+
+#[test]
+fn a_histogram_of_more_bins_than_there_is_room_for_is_refused() {
+    let x = Tensor::new([1.0, 2.0]).unwrap();
+    assert!(x.histc(usize::MAX, 0.0, 3.0).is_err());
+    assert!(x.histc(usize::MAX - 1, 0.0, 3.0).is_err());
+}
+
+#[test]
+fn the_range_of_a_histogram_must_not_overflow() {
+    let x = Tensor::new([-3e38, 0.0, 3e38]).unwrap();
+    let error = x.histc(10, -3.3e38, 3.3e38).unwrap_err().to_string();
+    assert!(error.contains("its product with 10 bins must be finite in float32"), "{error}");
+    let x = x.to_dtype(DType::F64).unwrap();
+    assert_eq!(x.histc(3, -3.3e38, 3.3e38).unwrap().to_vec::<f64>().unwrap(), [1.0; 3]);
+}
