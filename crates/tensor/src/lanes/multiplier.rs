@@ -50,6 +50,7 @@ pub(crate) trait Multiplier: Copy + Send + Sync {
         size_of::<Self::Factors>() / size_of::<Self::Factor>()
     }
     /// The same sum everywhere.
+    #[inline(always)]
     fn sums(self, start: Self::Sum) -> SumsOf<Self> {
         Self::Sum::splat(self.simd(), start)
     }

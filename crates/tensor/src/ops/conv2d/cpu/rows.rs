@@ -29,7 +29,8 @@ impl<T: Pod> WithSimd for TileRows<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        let (phases, phase_len) = (self.pass.columns.target_phases(), self.phase_len());
+        let phases = self.pass.columns.target_phases();
+        let phase_len = self.pass.tiles.rows * self.channel_len();
         match (phases, self.pass.columns.target_size) {
             (1, 16..) => self.write(&Whole::<16>),
             (1, 8..) => self.write(&Whole::<8>),
@@ -47,28 +48,25 @@ impl<T: Pod> TileRows<'_, T> {
         self.planes.covered(self.planes.rows_from(self.first_row))
     }
 
-    /// Sums per pair of phases.
-    fn phase_len(&self) -> usize {
-        self.pass.tiles.rows * self.channel_len()
-    }
-
     #[inline(always)]
     fn write(self, kind: &impl WriteRow) {
         let Pass { rows, columns, .. } = self.pass;
         let (width, plane, row_phases) = (columns.target_size, self.pass.target_plane(), rows.target_phases());
-        let (pitch, next_phase) = (self.planes.sums_pitch(), self.phase_len() * columns.target_phases());
+        let (pitch, channel_len) = (self.planes.sums_pitch(), self.channel_len());
+        let (row_len, next_phase) =
+            (self.planes.images * pitch, self.pass.tiles.rows * channel_len * columns.target_phases());
         let end = (self.first_row + self.planes.block_rows) * rows.target_step;
         let pixels = self.first_row * rows.target_step * width..end.min(rows.target_size) * width;
         for image in 0..self.n_images {
             for channel in 0..self.channels {
-                let sums = &self.sums[channel * self.channel_len() + image * pitch..];
+                let sums = &self.sums[channel * channel_len + image * pitch..];
                 let plane = &mut self.target[image * self.image_len + channel * plane..];
                 let (mut phase, mut start) = (0, 0);
                 for to in plane[pixels.clone()].chunks_exact_mut(width) {
                     kind.write(&sums[start + phase..], to);
                     phase += next_phase;
                     if phase == row_phases * next_phase {
-                        (phase, start) = (0, start + self.planes.images * pitch);
+                        (phase, start) = (0, start + row_len);
                     }
                 }
             }
