@@ -113,10 +113,9 @@ impl Stream {
     pub fn read<'a, T: DeviceCopy>(&self, source: impl Into<DeviceView<'a, T>>) -> Result<Vec<T>> {
         let _here = sanitize::here();
         let source = source.into();
-        let mut target = try_zeroed_vec(source.len()).map_err(|()| {
-            let asked = ByteSize(source.len_bytes() as u64);
-            Error::Memory(pagelock_memory::Error::OutOfMemory { asked, kind: MemoryKind::Pageable })
-        })?;
+        let asked = ByteSize(source.len_bytes() as u64);
+        let refused = pagelock_memory::Error::OutOfMemory { asked, kind: MemoryKind::Pageable };
+        let mut target = try_zeroed_vec(source.len()).map_err(|()| Error::Memory(refused))?;
         self.scope(|scope| scope.download(source, &mut target))?;
         Ok(target)
     }

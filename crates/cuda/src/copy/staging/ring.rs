@@ -90,8 +90,7 @@ impl Ring {
 
     pub(super) fn is_in_use(&self, shared: &DeviceShared) -> bool {
         let last = lock(&self.state).in_flight.back().map(|last| last.event);
-        // SAFETY: as in `take_finished`. If another call takes the slot meanwhile, the answer may be wrong; only the
-        // speed of an upload depends on it.
+        // SAFETY: as in `take_finished`. If another call takes the slot meanwhile, the answer may be wrong: a slow upload.
         last.is_some_and(|event| unsafe { shared.driver.query_event(event) } != Ok(true))
     }
 
@@ -245,8 +244,7 @@ pub(super) struct Lease<'a> {
 }
 
 impl Lease<'_> {
-    /// One more slot, if the call need not wait for it: the oldest in flight if the device is done with it, else
-    /// another.
+    /// One more slot, if the call need not wait: the oldest in flight if the device is done with it, else another.
     pub(super) fn try_take(&mut self) -> Result<Option<Slot>> {
         if !self.oldest_is_done() {
             return self.try_take_another();
