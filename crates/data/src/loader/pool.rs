@@ -248,8 +248,7 @@ impl Drop for WorkerPool {
 }
 
 impl State {
-    /// The index of the first pending entry that `may_make` allows a worker to make, else of a new entry. With
-    /// `in_order`, `None` if `may_make` does not allow the first pending entry.
+    /// The index of the first pending entry that `may_make` allows, else of a new one; with `in_order`, none is skipped.
     fn pick(&mut self, window: usize, in_order: bool, may_make: impl Fn(Position) -> bool) -> Option<usize> {
         let mut index = if self.n_pending > 0 { 0 } else { self.entries.len() };
         loop {
@@ -431,9 +430,8 @@ impl Shared {
         self.n_workers.saturating_mul(self.recipe.settings.prefetch_factor()).max(1)
     }
 
-    /// Reserves as much memory as the largest batch so far took. Meanwhile, no worker starts a batch. A refused request is
-    /// repeated after each batch that the program takes, and every 10 ms. The first request trims pools, and so do those
-    /// while the program waits.
+    /// Reserves the memory of the largest batch so far. Meanwhile, no worker starts a batch. A refused request is repeated
+    /// after each batch that the program takes, and every 10 ms. It trims pools at first, and while the program waits.
     fn reserve<'a>(
         &'a self,
         budget: &Budget,
