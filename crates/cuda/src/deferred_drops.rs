@@ -187,7 +187,10 @@ mod tests {
     };
 
     use super::*;
-    use crate::{Device, software::Config};
+    use crate::{
+        Device,
+        software::{Config, Execution},
+    };
 
     #[test]
     fn memory_that_cannot_be_freed_keeps_no_other_from_being_freed() {
@@ -217,7 +220,8 @@ mod tests {
 
     #[test]
     fn a_wait_ends_with_the_device_or_at_its_limit() {
-        let device = Device::software(Config::default()).unwrap();
+        let config = Config { execution: Execution::Threads(1), ..Config::default() };
+        let device = Device::software(config).unwrap();
         let stream = device.stream().unwrap();
         let (drops, freed, shared) = (DeferredDrops::default(), Arc::new(AtomicUsize::new(0)), device.core().shared());
         let (finish, finished) = std::sync::mpsc::channel::<()>();
