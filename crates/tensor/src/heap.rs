@@ -32,8 +32,8 @@ static PAYMENTS: Mutex<Vec<HeapReservation>> = Mutex::new(Vec::new());
 /// Bytes of the heap, counted until this is dropped.
 #[derive(Debug)]
 pub struct CountedHeap {
-    len_bytes: usize,                   // charged in steps
-    _reserved: Option<HeapReservation>, // for a request of more than a step, charged at once
+    len_bytes: usize,                  // charged in steps
+    reserved: Option<HeapReservation>, // for a request of more than a step, charged at once
 }
 
 impl CountedHeap {
@@ -41,7 +41,7 @@ impl CountedHeap {
     pub fn new(len_bytes: usize) -> CountedHeap {
         let len_bytes = len_bytes + PER_ALLOCATION;
         LIVE.fetch_add(len_bytes, Relaxed);
-        CountedHeap { len_bytes, _reserved: None }
+        CountedHeap { len_bytes, reserved: None }
     }
 
     /// Like [`new`](Self::new), but fails if the budget refuses the bytes.
@@ -49,14 +49,14 @@ impl CountedHeap {
     /// # Errors
     /// [`Error::WorkingMemory`].
     pub fn granted(op: &'static str, purpose: &'static str, len_bytes: usize) -> std::result::Result<Self, Error> {
-        let granted = if len_bytes <= STEP {
-            let counted = CountedHeap::new(len_bytes);
-            check().map(|()| counted)
-        } else {
-            HeapReservation::new(len_bytes as u64)
-                .map(|reserved| CountedHeap { len_bytes: 0, _reserved: Some(reserved) })
-        };
-        granted.map_err(|source| Error::WorkingMemory { op, purpose, source })
+        let is_small = len_bytes <= STEP;
+        let mut counted = CountedHeap::new(if is_small { len_bytes } else { 0 });
+        let refused = |source| Error::WorkingMemory { op, purpose, source };
+        check().map_err(refused)?;
+        if !is_small {
+            counted.reserved = Some(HeapReservation::new(len_bytes as u64).map_err(refused)?);
+        }
+        Ok(counted)
     }
 
     /// Counts `len_bytes` from now on, instead of the bytes before.
