@@ -4,9 +4,10 @@ use bytemuck::Pod;
 use pulp::{Simd, WithSimd};
 
 use super::Lanes;
-use crate::inlined::from_fn;
+use crate::inlined::{from_fn, zip};
 
-/// `vectors[i, c] = planes[c · distance + i]` for `c < n_planes`, else zero; `i < len`.
+/// `vectors[indices[i], c] = planes[c · distance + i]` for `c < n_planes`, else zero; `i < len`. Without indices,
+/// `vectors[i, c]`.
 pub(crate) struct FromPlanes<'a, R> {
     pub(crate) planes: &'a [R],
     /// Planes at the same positions: where these are at most zero, zero is read.
@@ -15,7 +16,8 @@ pub(crate) struct FromPlanes<'a, R> {
     /// As many as there are lanes, or fewer.
     pub(crate) n_planes: usize,
     pub(crate) len: usize,
-    /// `[len, lanes]`, but at least as many vectors as there are lanes.
+    pub(crate) indices: Option<&'a [usize]>,
+    /// Without indices `[len, lanes]`, but at least as many vectors as there are lanes.
     pub(crate) vectors: &'a mut [R],
 }
 
@@ -72,17 +74,16 @@ impl<R: Lanes> WithSimd for FromPlanes<'_, R> {
 impl<R: Lanes> PerLanes for FromPlanes<'_, R> {
     #[inline(always)]
     fn run<S: Simd, const L: usize>(self, simd: S) {
-        let FromPlanes { planes, positive, distance, n_planes, len, vectors } = self;
+        let FromPlanes { planes, positive, distance, n_planes, len, indices, vectors } = self;
         let to = R::vectors_mut::<S>(vectors);
         for at in squares(len, L) {
             let n = L.min(len - at);
-            let to: &mut [R::Vector<S>; L] = to[at..].first_chunk_mut().expect("room for a vector per lane");
             let whole = n == L && n_planes == L;
             // Each arm transposes by itself, so that the rows of a whole square stay in registers.
             match positive {
                 None if whole => {
-                    *to =
-                        transposed::<S, R, L>(simd, from_fn(|c| R::vectors::<S>(&planes[c * distance + at..][..L])[0]));
+                    let rows = from_fn(|c| R::vectors::<S>(&planes[c * distance + at..][..L])[0]);
+                    put(to, (at, n), indices, transposed::<S, R, L>(simd, rows));
                 }
                 Some(positive) if whole => {
                     let mut rows = [R::splat(simd, R::zeroed()); L];
@@ -91,7 +92,7 @@ impl<R: Lanes> PerLanes for FromPlanes<'_, R> {
                         let of = R::vectors::<S>(&positive[c * distance + at..][..L])[0];
                         *row = R::where_positive(simd, numbers, of);
                     }
-                    *to = transposed::<S, R, L>(simd, rows);
+                    put(to, (at, n), indices, transposed::<S, R, L>(simd, rows));
                 }
                 _ => {
                     let mut rows = [R::splat(simd, R::zeroed()); L];
@@ -102,10 +103,27 @@ impl<R: Lanes> PerLanes for FromPlanes<'_, R> {
                             *row = R::where_positive(simd, *row, of);
                         }
                     }
-                    *to = transposed::<S, R, L>(simd, rows);
+                    put(to, (at, n), indices, transposed::<S, R, L>(simd, rows));
                 }
             }
         }
+    }
+}
+
+/// Writes the first `n` vectors of a square to vectors from `at` on, or to those of these indices.
+#[inline(always)]
+fn put<V: Copy, const L: usize>(to: &mut [V], (at, n): (usize, usize), indices: Option<&[usize]>, vectors: [V; L]) {
+    match indices {
+        None => *to[at..].first_chunk_mut().expect("room for a vector per lane") = vectors,
+        Some(indices) if n == L => {
+            let indices: &[usize; L] = indices[at..].first_chunk().expect("an index per vector");
+            let mut i = 0;
+            while i < L {
+                to[indices[i]] = vectors[i];
+                i += 1;
+            }
+        }
+        Some(indices) => zip(&indices[at..][..n], &vectors[..]).for_each(|(&index, &vector)| to[index] = vector),
     }
 }
 
@@ -312,7 +330,13 @@ mod tests {
             let lanes = R::lanes::<S>();
             let n_planes = self.n_planes.min(lanes);
             let mut vectors = vec![R::from(-1); (len + lanes) * lanes];
-            simd.vectorize(FromPlanes { planes, positive, distance, n_planes, len, vectors: &mut vectors });
+            let indices = None;
+            simd.vectorize(FromPlanes { planes, positive, distance, n_planes, len, indices, vectors: &mut vectors });
+            let reversed: Vec<usize> = (0..len).rev().collect();
+            let (indices, mut other) = (Some(&reversed[..]), vec![R::from(-1); (len + 1) * lanes]);
+            simd.vectorize(FromPlanes { planes, positive, distance, n_planes, len, indices, vectors: &mut other });
+            let in_order = other.chunks_exact(lanes).take(len).rev().flatten();
+            assert!(in_order.eq(&vectors[..len * lanes]) && other[len * lanes..].iter().all(|&x| x == R::from(-1)));
             let mut back = vec![R::from(-1); planes.len()];
             simd.vectorize(ToPlanes { planes: &mut back, distance, n_planes, len, vectors: &vectors, relu });
             (lanes, vectors, back)

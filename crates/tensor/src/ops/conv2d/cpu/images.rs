@@ -24,9 +24,6 @@ use crate::scratch;
 /// The size of the largest block, which fits in the second-level cache.
 const BLOCK_BYTES: usize = 512 << 10;
 
-/// Vectors that are transposed at a time, unless a plane has more; they fit in the first-level cache.
-const VECTORS_AT_A_TIME: usize = 256;
-
 /// A block of the source, padded with zeros: `[channels, rows, pitch, lanes]`.
 #[derive(Clone, Copy)]
 pub(super) struct Block {
@@ -73,8 +70,9 @@ impl Block {
         planes.saturating_mul(plane_len).saturating_mul(self.lanes * size_of::<R>()) <= BLOCK_BYTES
     }
 
+    /// The numbers of a block, and of one more vector.
     fn len(&self) -> usize {
-        self.channels * self.plane_len * self.lanes
+        (self.channels * self.plane_len + 1) * self.lanes
     }
 
     /// The index of the first number of an entry.
@@ -96,37 +94,31 @@ impl Block {
         })
     }
 
-    /// Copies images to a block, whose padding must be zero.
-    fn fill<S: Simd, R: Real>(&self, simd: S, from: &Images<'_, R>, entries: &mut [R]) -> Result<()> {
-        let Block { rows, columns, lanes, pitch, plane_len, .. } = *self;
-        let (width, plane) = (columns.source_size, rows.source_size * columns.source_size);
+    /// The index of the vector of each pixel of the source. Pixels that no tap reads share the last vector.
+    fn find_pixels(&self, indices: &mut [usize]) {
+        let Block { rows, columns, pitch, plane_len, .. } = *self;
         let (ys, xs) = (rows.pixels(plane_len / pitch), columns.pixels(pitch));
-        if ys.is_empty() || xs.is_empty() {
-            return Ok(()); // only padding is read
-        }
         let [y_offset, x_offset] = [rows, columns].mapped(|axis| axis.origin.min(0).unsigned_abs());
-        let at_a_time = (VECTORS_AT_A_TIME / plane).clamp(1, from.channels);
-        scratch::with((at_a_time * plane + lanes) * lanes, |vectors: &mut [R]| {
-            for first in (0..from.channels).step_by(at_a_time) {
-                let channels = first..(first + at_a_time).min(from.channels);
-                simd.vectorize(FromPlanes {
-                    planes: &from.pixels[first * plane..],
-                    positive: None,
-                    distance: from.image_len,
-                    n_planes: from.n_images,
-                    len: channels.len() * plane,
-                    vectors: &mut *vectors,
-                });
-                for (channel, vectors) in channels.zip(vectors.chunks_exact(plane * lanes)) {
-                    for y in ys.clone() {
-                        let row = &vectors[(y * width + xs.start) * lanes..][..xs.len() * lanes];
-                        let to = self.entry(channel, y - ys.start + y_offset, x_offset);
-                        entries[to..][..row.len()].copy_from(row);
-                    }
-                }
+        indices.set_to(self.channels * plane_len);
+        for (channel, plane) in indices.chunks_exact_mut(rows.source_size * columns.source_size).enumerate() {
+            for (y, row) in plane.chunks_exact_mut(columns.source_size).enumerate().take(ys.end).skip(ys.start) {
+                let first = channel * plane_len + (y - ys.start + y_offset) * pitch + x_offset;
+                row[xs.clone()].iter_mut().enumerate().for_each(|(x, index)| *index = first + x);
             }
-            Ok(())
-        })
+        }
+    }
+
+    /// Copies images to a block, whose padding must be zero.
+    fn fill<S: Simd, R: Real>(&self, simd: S, images: &Images<'_, R>, pixels: &[usize], entries: &mut [R]) {
+        simd.vectorize(FromPlanes {
+            planes: images.pixels,
+            positive: None,
+            distance: images.image_len,
+            n_planes: images.n_images,
+            len: pixels.len(),
+            indices: Some(pixels),
+            vectors: entries,
+        });
     }
 }
 
@@ -137,11 +129,14 @@ pub(super) fn run<S: Simd, R: Real>(simd: S, pass: &Pass, block: Block, operands
     let offset = |channel, y: Tap, x: Tap| block.entry(channel, y.shift, x.shift);
     with_packed(Numbers::new(simd), pass, (weight, bias), offset, |packed| {
         scratch::with(2 * pass.target_plane(), |targets: &mut [usize]| {
-            let targets = targets.as_chunks_mut().0;
-            std::iter::zip(&mut *targets, pass.phases().flat_map(|phases| block.targets(phases)))
-                .for_each(|(to, target)| *to = target);
-            let shared = Shared { simd, pass, block, packed, targets, source };
-            pass.for_each_task(block.lanes, target, |span, target| shared.run(&span, target))
+            scratch::with(block.channels * pass.source_plane(), |pixels: &mut [usize]| {
+                let targets = targets.as_chunks_mut().0;
+                std::iter::zip(&mut *targets, pass.phases().flat_map(|phases| block.targets(phases)))
+                    .for_each(|(to, target)| *to = target);
+                block.find_pixels(pixels);
+                let shared = Shared { simd, pass, block, packed, targets, pixels, source };
+                pass.for_each_task(block.lanes, target, |span, target| shared.run(&span, target))
+            })
         })
     })
 }
@@ -154,13 +149,15 @@ struct Shared<'a, S: Simd, R: Real> {
     packed: &'a Packed<'a, Numbers<S, R>>,
     /// [`Block::targets`] of all phases.
     targets: &'a [[usize; 2]],
+    /// [`Block::find_pixels`]
+    pixels: &'a [usize],
     source: &'a [R],
 }
 
 impl<S: Simd, R: Real> Shared<'_, S, R> {
     /// Runs a task, which has all channels of some images.
     fn run(&self, &Span { first_image, image_len, .. }: &Span, target: &mut [R]) -> Result<()> {
-        let Shared { simd, pass, block, source, .. } = *self;
+        let Shared { simd, pass, block, pixels, source, .. } = *self;
         let (lanes, plane, tile_rows) = (block.lanes, pass.target_plane(), pass.tiles.rows);
         let group_len = pass.target_channels * plane;
         let n_sums = tile_rows * plane * lanes;
@@ -172,7 +169,7 @@ impl<S: Simd, R: Real> Shared<'_, S, R> {
                     for group in 0..pass.groups {
                         let images = (first_image + i * lanes, n_images);
                         let from = Images::of_group(source, pass.source_sizes(), images, group);
-                        block.fill(simd, &from, entries)?;
+                        block.fill(simd, &from, pixels, entries);
                         for tile in 0..pass.n_tiles() {
                             self.add_up((group, tile), entries, &mut sums[..n_sums]);
                             let channel = tile * tile_rows;
@@ -215,10 +212,12 @@ pub(super) fn weight_and_bias_grad<S: Simd, R: Real>(
 ) -> Result<()> {
     let (lanes, plane) = (block.lanes, pass.target_plane());
     scratch::with(pass.n_all_taps(), |starts: &mut [usize]| {
-        scratch::with(plane, |indices: &mut [usize]| {
+        scratch::with(plane + block.channels * pass.source_plane(), |indices: &mut [usize]| {
+            let (indices, pixels) = indices.split_at_mut(plane);
+            block.find_pixels(pixels);
             pass.find_offsets(starts, |channel, y, x| block.entry(channel, y.shift, x.shift));
             std::iter::zip(&mut *indices, block.targets((0, 0))).for_each(|(to, [entry, _])| *to = entry / lanes);
-            let gradients = WeightGrad { simd, pass, block, starts, indices, x, gradient };
+            let gradients = WeightGrad { simd, pass, block, starts, indices, pixels, x, gradient };
             in_tasks(pass, lanes, grads, |images, sums| {
                 let len = pass.target_channels * plane;
                 scratch::with(block.len(), |entries: &mut [R]| {
@@ -242,6 +241,8 @@ struct WeightGrad<'a, S, R> {
     starts: &'a [usize],
     /// The vector that each target reads, counted from the start of a tap.
     indices: &'a [usize],
+    /// [`Block::find_pixels`]
+    pixels: &'a [usize],
     x: &'a [R],
     gradient: Gradient<&'a [R]>,
 }
@@ -249,14 +250,14 @@ struct WeightGrad<'a, S, R> {
 impl<S: Simd, R: Real> WeightGrad<'_, S, R> {
     /// Adds the gradients of the weights over some images, followed by the biases' gradients if `sums` is longer.
     fn add(&self, images: Range<usize>, (entries, vectors): (&mut [R], &mut [R]), sums: &mut [R]) -> Result<()> {
-        let WeightGrad { simd, pass, block, starts, indices, x, gradient } = *self;
+        let WeightGrad { simd, pass, block, starts, indices, pixels, x, gradient } = *self;
         let (lanes, plane, channels) = (block.lanes, pass.target_plane(), pass.target_channels);
         let (sums, biases) = sums.split_at_mut(pass.groups * channels * starts.len());
         for first in images.clone().step_by(lanes) {
             let n_images = lanes.min(images.end - first);
             for (group, sums) in sums.chunks_exact_mut(channels * starts.len()).enumerate() {
                 let images = |tensor, sizes| Images::of_group(tensor, sizes, (first, n_images), group);
-                block.fill(simd, &images(x, pass.source_sizes()), entries)?;
+                block.fill(simd, &images(x, pass.source_sizes()), pixels, entries);
                 let numbers = images(gradient.numbers, pass.target_sizes());
                 simd.vectorize(FromPlanes {
                     planes: numbers.pixels,
@@ -264,6 +265,7 @@ impl<S: Simd, R: Real> WeightGrad<'_, S, R> {
                     distance: numbers.image_len,
                     n_planes: n_images,
                     len: channels * plane,
+                    indices: None,
                     vectors: &mut *vectors,
                 });
                 let of_biases = biases.iter_mut().skip(group * channels).take(channels);
