@@ -1,4 +1,4 @@
-//! The errors of this crate. Their texts have the numbers and a way out.
+//! The errors of this crate. Their texts have the numbers and a fix.
 
 use std::{fmt, io};
 
@@ -40,7 +40,7 @@ pub enum Error {
     Argument(String),
 
     /// Something was used with a stream of another device.
-    #[error("the {what} is on device {device}, the {} on device {stream}: {}", what.used_with(), what.way_out())]
+    #[error("the {what} is on device {device}, the {} on device {stream}: {}", what.used_with(), what.fix())]
     OtherDevice {
         /// The kind of object.
         what: OnDevice,
@@ -51,7 +51,7 @@ pub enum Error {
     },
 
     /// Something was used with a stream whose driver cannot use the object's handles.
-    #[error("the {what} belongs to another driver than the {}: {}", what.used_with(), what.way_out_of_driver())]
+    #[error("the {what} belongs to another driver than the {}: {}", what.used_with(), what.fix_for_other_driver())]
     OtherDriver {
         /// The kind of object.
         what: OnDevice,
@@ -78,14 +78,14 @@ pub enum Error {
         status: i32,
     },
 
-    /// An operation is outside of what a library of NVIDIA's is used for, or its sizes do not match.
+    /// A library of NVIDIA's is not used for such an operation, or its sizes do not match.
     #[error("{library} is not used for {what}: {requirement}")]
     Unsupported {
         /// The name of the library.
         library: &'static str,
         /// The requested operation, with its sizes.
         what: String,
-        /// What the operation must fulfill.
+        /// The condition that it does not meet.
         requirement: &'static str,
     },
 
@@ -255,7 +255,7 @@ impl OnDevice {
         }
     }
 
-    fn way_out(self) -> &'static str {
+    fn fix(self) -> &'static str {
         match self {
             OnDevice::Buffer => {
                 "use a stream of the buffer's device, or copy the buffer to the other device with `Stream::copy`"
@@ -268,12 +268,12 @@ impl OnDevice {
         }
     }
 
-    fn way_out_of_driver(self) -> &'static str {
+    fn fix_for_other_driver(self) -> &'static str {
         match self {
             OnDevice::Buffer => "copy it through the host, with `Stream::read` on a stream of its own device",
             OnDevice::Event => "wait for it on the host, with `Event::wait`",
             OnDevice::Peer => "copy through the host",
-            _ => self.way_out(),
+            _ => self.fix(),
         }
     }
 }
@@ -399,6 +399,7 @@ pub enum Absence {
     #[error("the driver does not start: {0}")]
     NotStarted(Failure),
 }
+
 /// A failure of the driver. Inside a host function, where every call fails, the error says so.
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {

@@ -82,11 +82,11 @@ pub(crate) use triangle::triangle;
 pub(crate) use view::{CpuView, MAX_RANK};
 pub(crate) use where_cond::where_cond;
 
+use crate::parallel::for_each_chunk_mut;
+
 /// The number of elements that is worth a task of its own, for cheap work: about 10 µs, several times the cost of
 /// waking a thread.
 const CHUNK: usize = 16 * 1024;
-
-use crate::parallel::for_each_chunk_mut;
 
 /// What a loop reads, writes or accumulates: plain values that any thread may hold.
 pub(crate) trait Value: Copy + Send + Sync {}
