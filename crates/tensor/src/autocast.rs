@@ -36,7 +36,7 @@ impl Half {
 
 thread_local! {
     static CHOSEN: Cell<Option<Half>> = const { Cell::new(None) };
-    static CONVERTED: RefCell<FxHashMap<Weight, Raw>> = RefCell::new(FxHashMap::default());
+    static CONVERTED: RefCell<FxHashMap<Weight, Rounded>> = RefCell::new(FxHashMap::default());
 }
 
 /// Runs `f`. Until it returns, operations on this thread choose their precision, as in PyTorch's `torch.autocast`.
@@ -135,33 +135,41 @@ pub(crate) fn prepared_raw(precision: Precision, tensor: &Raw) -> Result<Raw> {
     }
 }
 
-/// The key of a rounded parameter: which version of which parameter was rounded, and how.
+/// The key of a rounded parameter: which parameter was rounded, and how.
 #[derive(PartialEq, Eq, Hash)]
 struct Weight {
     /// The number of its node.
     node: u64,
-    version: u64,
     to: DType,
     is_recorded: bool,
+}
+
+/// A rounded parameter.
+#[derive(Clone)]
+struct Rounded {
+    tensor: Raw,
+    /// The version of the parameter that was rounded.
+    version: u64,
     /// The capture in which it was rounded: captured work must not use a tensor that was rounded outside.
     capture: u64,
 }
 
-/// The same numbers in another precision. A parameter that was rounded in this scope is not rounded again.
+/// The same numbers in another precision. A parameter that was rounded in this scope is not rounded again, unless it
+/// changed; then the new tensor replaces the old one.
 pub(crate) fn converted(tensor: &Raw, to: DType) -> Result<Raw> {
     let leaf = tensor.node.as_ref().filter(|node| node.is_leaf() && CHOSEN.get().is_some());
     let Some(leaf) = leaf else { return rounded(tensor, to) };
-    let (node, version, is_recorded) = (leaf.seq(), tensor.storage.version(), is_grad_enabled());
-    let weight = Weight { node, version, to, is_recorded, capture: capture::number() };
+    let weight = Weight { node: leaf.seq(), to, is_recorded: is_grad_enabled() };
+    let (version, capture) = (tensor.storage.version(), capture::number());
     if let Some(known) = CONVERTED.with_borrow(|known| known.get(&weight).cloned())
-        && known.shape() == tensor.shape()
+        && (known.version, known.capture, known.tensor.shape()) == (version, capture, tensor.shape())
     {
-        return Ok(known);
+        return Ok(known.tensor);
     }
-    let rounded = rounded(tensor, to)?;
+    let rounded = Rounded { tensor: rounded(tensor, to)?, version, capture };
     let replaced = CONVERTED.with_borrow_mut(|known| known.insert(weight, rounded.clone()));
     drop(replaced); // while the list is not borrowed
-    Ok(rounded)
+    Ok(rounded.tensor)
 }
 
 /// Rounds a tensor. A transposed matrix stays transposed: making it contiguous takes longer than rounding it.

@@ -2,9 +2,10 @@
 //! precision of their operands.
 
 use half::bf16;
+use pagelock_memory::{holder, ledger};
 use pagelock_tensor::{
     BatchNormOptions, Conv2dOptions, DType, Generator, Half, Reduction, Result, Tensor, autocast, autocast_type,
-    no_autocast,
+    no_autocast, no_grad,
 };
 
 const HALVES: [(Half, DType); 2] = [(Half::BF16, DType::BF16), (Half::F16, DType::F16)];
@@ -190,4 +191,21 @@ fn a_product_is_rounded_once_to_the_half_type() -> Result<()> {
     let product = autocast(Half::BF16, || x.matmul(&x.t()?))?;
     assert_eq!(product.item::<bf16>()?, bf16::from_f32(1.109_375), "1 + 1/9 is 1.1111…");
     Ok(())
+}
+
+#[test]
+fn a_scope_around_a_training_loop_keeps_one_rounded_copy_of_a_parameter() -> Result<()> {
+    const NAME: &str = "a training loop under autocast";
+    let _holder = holder(NAME);
+    let (x, w) = (random([1, 256], 1)?, variable([256, 256], 2)?);
+    autocast(Half::BF16, || {
+        for _ in 0..20 {
+            x.matmul(&w)?.sum(..)?.backward()?;
+            no_grad(|| w.mul_scalar_(0.5))?;
+        }
+        let all = ledger().resources.into_iter().flat_map(|resource| resource.holders);
+        let held: u64 = all.filter(|held| held.name == NAME).map(|held| held.bytes.0).sum();
+        assert!(held <= 6 * 2 * 256 * 256, "{held} bytes, but a rounded weight has 131,072, and weight and gradient 4 times that");
+        Ok(())
+    })
 }
