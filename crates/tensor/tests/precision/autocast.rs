@@ -205,7 +205,10 @@ fn a_scope_around_a_training_loop_keeps_one_rounded_copy_of_a_parameter() -> Res
         }
         let all = ledger().resources.into_iter().flat_map(|resource| resource.holders);
         let held: u64 = all.filter(|held| held.name == NAME).map(|held| held.bytes.0).sum();
-        assert!(held <= 6 * 2 * 256 * 256, "{held} bytes, but a rounded weight has 131,072, and weight and gradient 4 times that");
+        assert!(
+            held <= 6 * 2 * 256 * 256,
+            "{held} bytes, but a rounded weight has 131,072, and weight and gradient 4 times that"
+        );
         Ok(())
     })
 }
