@@ -97,6 +97,14 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))] // see clippy.toml
 
+/// A closure that is always inlined.
+macro_rules! inlined {
+    ($($closure:tt)*) => {
+        #[inline(always)]
+        $($closure)*
+    };
+}
+
 mod all_locked;
 mod autocast;
 pub mod autograd;

@@ -209,16 +209,13 @@ fn kept(numbers: &mut [u64], refused: u64) -> usize {
 
 /// 64 random bits of each counter from `position` on.
 fn u64s(seed: u64, stream: u64, position: u64, out: &mut [u64]) {
-    vectorized_widely(
-        #[inline(always)]
-        || {
-            for (i, out) in out.chunks_mut(fill::LANES).enumerate() {
-                let words = philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
-                let pairs = words[0].iter().zip(&words[1]);
-                out.iter_mut().zip(pairs).for_each(|(out, (&low, &high))| *out = of_words(low, high));
-            }
-        },
-    );
+    vectorized_widely(inlined!(|| {
+        for (i, out) in out.chunks_mut(fill::LANES).enumerate() {
+            let words = philox::<{ fill::LANES }>(seed, position.wrapping_add((i * fill::LANES) as u64), stream);
+            let pairs = words[0].iter().zip(&words[1]);
+            out.iter_mut().zip(pairs).for_each(|(out, (&low, &high))| *out = of_words(low, high));
+        }
+    }));
 }
 
 /// The state of a [`Generator`] in its stream: all that is needed to draw the same numbers again, on the CPU and on

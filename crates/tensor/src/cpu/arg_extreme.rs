@@ -105,23 +105,15 @@ impl<T: Key> Search<'_, T> {
         // Two rows at once: for a single row, the compiler emits masked stores, which take many cycles with AVX2.
         let pairs = (1..self.len).step_by(2).map(|i| [i, (i + 1).min(self.len - 1)]);
         if let Stored::Plain(data) = data {
-            return simd::vectorized(
-                #[inline(always)]
-                || {
-                    pairs.for_each(|pair| {
-                        next_rows::<T, MAX>(pair, pair.mapped(|i| &data[i * self.stride..]), best, out)
-                    })
-                },
-            );
+            return simd::vectorized(inlined!(|| {
+                pairs.for_each(|pair| next_rows::<T, MAX>(pair, pair.mapped(|i| &data[i * self.stride..]), best, out))
+            }));
         }
         let mut other_buffer = [T::ZERO; WIDTH];
         for pair in pairs {
             let [x, y] = pair.mapped(|i| data.part(i * self.stride, out.len()));
             let rows = [x.widened(&mut buffer), y.widened(&mut other_buffer)];
-            simd::vectorized(
-                #[inline(always)]
-                || next_rows::<T, MAX>(pair, rows, best, out),
-            );
+            simd::vectorized(inlined!(|| next_rows::<T, MAX>(pair, rows, best, out)));
         }
     }
 
@@ -162,10 +154,7 @@ fn next_rows<T: Key, const MAX: bool>([i, j]: [usize; 2], [x, y]: [&[T]; 2], bes
 
 /// The index of the best of contiguous elements, and its rank.
 fn best_of<T: Key, const MAX: bool>(x: &[T]) -> (usize, T::Rank) {
-    let i = simd::vectorized_widely(
-        #[inline(always)]
-        || contiguous_line::<T, MAX>(x),
-    );
+    let i = simd::vectorized_widely(inlined!(|| contiguous_line::<T, MAX>(x)));
     (i, x[i].rank::<MAX>())
 }
 
@@ -179,16 +168,13 @@ fn first_best<'a, T: Key + 'a, const MAX: bool>(x: impl Iterator<Item = &'a T>) 
 
 /// The results of lines of `len` contiguous elements.
 fn contiguous_lines<T: Key, const MAX: bool>(x: &[T], len: usize, starts: Walk, out: &mut [i64]) {
-    simd::vectorized_widely(
-        #[inline(always)]
-        move || {
-            let mut starts = starts;
-            for out in out {
-                *out = contiguous_line::<T, MAX>(&x[starts.offset()..][..len]) as i64;
-                starts.advance(1);
-            }
-        },
-    );
+    simd::vectorized_widely(inlined!(move || {
+        let mut starts = starts;
+        for out in out {
+            *out = contiguous_line::<T, MAX>(&x[starts.offset()..][..len]) as i64;
+            starts.advance(1);
+        }
+    }));
 }
 
 /// The result for contiguous elements: the largest rank, piece by piece, then its index in the first piece that has

@@ -129,14 +129,7 @@ fn squares_of(distance: f64, squares: f64, count: f64) -> f64 {
 
 /// `totals` gets the sum of the distances from `centers` for each channel, then that of their squares.
 fn spread_around<R: Real>(geometry: Channels, centers: &[R], x: Stored<'_, R>, totals: &mut [f64]) -> Result<()> {
-    fold(
-        geometry,
-        [centers],
-        [x],
-        totals,
-        #[inline(always)]
-        move |[center], [x]| [x - center, (x - center) * (x - center)],
-    )
+    fold(geometry, [centers], [x], totals, inlined!(move |[center], [x]| [x - center, (x - center) * (x - center)]))
 }
 
 /// The mean of each channel, finite if the elements are.
@@ -166,24 +159,18 @@ pub(crate) fn batch_norm<R: Real>(
 ) -> Result<()> {
     let zero = R::ZERO;
     match relu {
-        false => map(
-            geometry,
-            normalizers,
-            [x],
-            out,
-            #[inline(always)]
-            move |normalizer, [x]| Normalizer::new(normalizer).out(x),
-        ),
+        false => {
+            map(geometry, normalizers, [x], out, inlined!(move |normalizer, [x]| Normalizer::new(normalizer).out(x)))
+        }
         true => map(
             geometry,
             normalizers,
             [x],
             out,
-            #[inline(always)]
-            move |normalizer, [x]| {
+            inlined!(move |normalizer, [x]| {
                 let y = Normalizer::new(normalizer).out(x);
                 if y < zero { zero } else { y }
-            },
+            }),
         ),
     }
 }
@@ -204,20 +191,18 @@ pub(crate) fn batch_norm_sums<R: Real>(
                 [mean, scale],
                 inputs,
                 totals,
-                #[inline(always)]
-                move |[mean, scale], [x, grad]| [grad * ((x - mean) * scale), grad],
+                inlined!(move |[mean, scale], [x, grad]| [grad * ((x - mean) * scale), grad]),
             ),
             true => fold(
                 geometry,
                 normalizers,
                 inputs,
                 totals,
-                #[inline(always)]
-                move |normalizer, [x, grad]| {
+                inlined!(move |normalizer, [x, grad]| {
                     let normalizer = Normalizer::new(normalizer);
                     let grad = normalizer.grad(true, x, grad);
                     [grad * normalizer.normal(x), grad]
-                },
+                }),
             ),
         }?;
         zip(&mut out[..], totals).for_each(|(out, total)| *out = R::from_f64(*total));
@@ -232,14 +217,7 @@ pub(crate) fn scaled_deviations<R: Real>(
     x: Stored<'_, R>,
     out: StoredMut<'_, R>,
 ) -> Result<()> {
-    map(
-        geometry,
-        means_and_factors,
-        [x],
-        out,
-        #[inline(always)]
-        |[mean, factor], [x]| factor * (x - mean),
-    )
+    map(geometry, means_and_factors, [x], out, inlined!(|[mean, factor], [x]| factor * (x - mean)))
 }
 
 /// The gradient of `x`; `sums` are those of [`batch_norm_sums`] if the statistics depended on `x`.
@@ -256,11 +234,10 @@ pub(crate) fn batch_norm_grad<R: Real>(
             normalizers,
             inputs,
             out,
-            #[inline(always)]
-            move |normalizer, [x, grad]| {
+            inlined!(move |normalizer, [x, grad]| {
                 let normalizer = Normalizer::new(normalizer);
                 normalizer.scale * normalizer.weight * normalizer.grad(relu, x, grad)
-            },
+            }),
         );
     };
     let (channels, part) = (geometry.channels, R::from_f64(1.0 / (geometry.outer * geometry.inner) as f64));
@@ -278,19 +255,19 @@ pub(crate) fn batch_norm_grad<R: Real>(
                 [mean, scale, factors, dots, sums],
                 inputs,
                 out,
-                #[inline(always)]
-                move |[mean, scale, factor, dot, sum], [x, grad]| factor * (grad - sum - (x - mean) * scale * dot),
+                inlined!(
+                    move |[mean, scale, factor, dot, sum], [x, grad]| factor * (grad - sum - (x - mean) * scale * dot)
+                ),
             ),
             true => map(
                 geometry,
                 [mean, scale, weight, bias, factors, dots, sums],
                 inputs,
                 out,
-                #[inline(always)]
-                move |[mean, scale, weight, bias, factor, dot, sum], [x, grad]| {
+                inlined!(move |[mean, scale, weight, bias, factor, dot, sum], [x, grad]| {
                     let normalizer = Normalizer::new([mean, scale, weight, bias]);
                     factor * (normalizer.grad(true, x, grad) - sum - normalizer.normal(x) * dot)
-                },
+                }),
             ),
         }
     })
@@ -334,20 +311,13 @@ fn fold_planes<R: Real, const K: usize, const N: usize, const S: usize>(
 ) -> Result<()> {
     scratch::with(outer * channels * S, |found: &mut [R]| {
         by_rows(inputs, (inner, CHUNK), (&mut *found).into(), &|first, inputs, found| {
-            simd::vectorized(
-                #[inline(always)]
-                move || {
-                    for (i, found) in found.as_chunks_mut::<S>().0.iter_mut().enumerate() {
-                        let numbers = nth(&numbers, (first + i) % channels);
-                        let rows = rows_of(inputs, i * inner, inner);
-                        *found = sums(
-                            rows,
-                            #[inline(always)]
-                            move |x| f(numbers, x),
-                        );
-                    }
-                },
-            );
+            simd::vectorized(inlined!(move || {
+                for (i, found) in found.as_chunks_mut::<S>().0.iter_mut().enumerate() {
+                    let numbers = nth(&numbers, (first + i) % channels);
+                    let rows = rows_of(inputs, i * inner, inner);
+                    *found = sums(rows, inlined!(move |x| f(numbers, x)));
+                }
+            }));
         })?;
         for (plane, found) in found.as_chunks::<S>().0.iter().enumerate() {
             for (s, &sum) in found.iter().enumerate() {
@@ -372,20 +342,12 @@ fn map<R: Real, const K: usize, const N: usize>(
             return Ok(());
         }
         return by_rows(inputs, (inner, CHUNK), out, &|first, inputs, out| {
-            simd::vectorized(
-                #[inline(always)]
-                move || {
-                    for (i, out) in out.chunks_exact_mut(inner).enumerate() {
-                        let numbers = nth(&numbers, (first + i) % channels);
-                        layer_norm::map(
-                            rows_of(inputs, i * inner, inner),
-                            out,
-                            #[inline(always)]
-                            move |x| f(numbers, x),
-                        );
-                    }
-                },
-            );
+            simd::vectorized(inlined!(move || {
+                for (i, out) in out.chunks_exact_mut(inner).enumerate() {
+                    let numbers = nth(&numbers, (first + i) % channels);
+                    layer_norm::map(rows_of(inputs, i * inner, inner), out, inlined!(move |x| f(numbers, x)));
+                }
+            }));
         });
     }
     by_columns(geometry, numbers, &mut |numbers, (start, len, width)| {
@@ -394,10 +356,7 @@ fn map<R: Real, const K: usize, const N: usize>(
             return Ok(());
         }
         by_rows(inputs, (width, CHUNK), out, &|_, inputs, out| {
-            simd::vectorized(
-                #[inline(always)]
-                move || map_columns(numbers, inputs, out, f),
-            );
+            simd::vectorized(inlined!(move || map_columns(numbers, inputs, out, f)));
         })
     })
 }
@@ -415,13 +374,7 @@ impl<R: Real, F: Fn([R; K], [R; N]) -> R + Sync, const K: usize, const N: usize>
     #[inline(always)]
     fn compute(&self, registers: impl Registers, i: usize, inputs: [&[Block]; N], out: &mut [Block]) {
         let numbers = nth(&self.numbers, i % self.channels);
-        map_in_registers(
-            registers,
-            inputs,
-            out,
-            #[inline(always)]
-            |x| (self.f)(numbers, x),
-        );
+        map_in_registers(registers, inputs, out, inlined!(|x| (self.f)(numbers, x)));
     }
 }
 

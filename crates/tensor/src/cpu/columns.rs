@@ -196,26 +196,23 @@ fn add_halves<T: Computing, F: Fold<T>>(
     n: usize,
     sums: &mut [F::Value],
 ) {
-    registers.vectorized(
-        #[inline(always)]
-        move || {
-            // Rows that are far apart are read a few at a time.
-            let group_rows = if distance <= WIDTH { n } else { 4 };
-            for first in (0..n).step_by(group_rows) {
-                let rows = first..n.min(first + group_rows);
-                let (blocks, rest) = sums.as_chunks_mut::<BLOCK>();
-                for (block, sums) in blocks.iter_mut().enumerate() {
-                    add_block_of_halves(fold, registers, &bits[block * BLOCK..], distance, rows.clone(), sums);
-                }
-                if !rest.is_empty() {
-                    let mut sums = [F::IDENTITY; BLOCK];
-                    sums[..rest.len()].copy_from(rest);
-                    add_block_of_halves(fold, registers, &bits[blocks.len() * BLOCK..], distance, rows, &mut sums);
-                    rest.copy_from(&sums[..rest.len()]);
-                }
+    registers.vectorized(inlined!(move || {
+        // Rows that are far apart are read a few at a time.
+        let group_rows = if distance <= WIDTH { n } else { 4 };
+        for first in (0..n).step_by(group_rows) {
+            let rows = first..n.min(first + group_rows);
+            let (blocks, rest) = sums.as_chunks_mut::<BLOCK>();
+            for (block, sums) in blocks.iter_mut().enumerate() {
+                add_block_of_halves(fold, registers, &bits[block * BLOCK..], distance, rows.clone(), sums);
             }
-        },
-    );
+            if !rest.is_empty() {
+                let mut sums = [F::IDENTITY; BLOCK];
+                sums[..rest.len()].copy_from(rest);
+                add_block_of_halves(fold, registers, &bits[blocks.len() * BLOCK..], distance, rows, &mut sums);
+                rest.copy_from(&sums[..rest.len()]);
+            }
+        }
+    }));
 }
 
 /// `add_halves` for one block of columns.
@@ -231,13 +228,10 @@ fn add_block_of_halves<T: Computing, F: Fold<T>>(
     let (mut all, mut last) = (*sums, [0; BLOCK]);
     for i in rows {
         let row = &bits[i * distance..];
-        let row = row.first_chunk().unwrap_or_else(
-            #[inline(always)]
-            || {
-                last[..row.len()].copy_from(row);
-                &last
-            },
-        );
+        let row = row.first_chunk().unwrap_or_else(inlined!(|| {
+            last[..row.len()].copy_from(row);
+            &last
+        }));
         let values: [T; BLOCK] = T::widened(registers, row);
         for (sum, x) in zip(&mut all[..], values) {
             *sum = fold.combine(*sum, fold.lift(x));
@@ -248,41 +242,38 @@ fn add_block_of_halves<T: Computing, F: Fold<T>>(
 
 #[inline(never)] // it would be compiled into each of its callers
 fn add_numbers<T: Computing, F: Fold<T>>(fold: F, data: &[T], distance: usize, n: usize, sums: &mut [F::Value]) {
-    simd::vectorized(
-        #[inline(always)]
-        move || {
-            // Rows that are far apart are read as a whole, not by blocks of columns.
-            let (blocks, others) = sums.split_at_mut(if distance <= WIDTH { sums.len() / BLOCK * BLOCK } else { 0 });
-            let start = blocks.len();
-            for (block, sums) in blocks.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
-                add_block(fold, &data[block * BLOCK..], distance, n, sums);
-            }
-            if others.is_empty() {
-                return;
-            }
-            let mut first = 0;
-            if start > 0 {
-                // The rows in which a whole block can be read without passing the end of the data.
-                first = n.min((data.len() - start).saturating_sub(BLOCK) / distance.max(1));
-                let mut sums = [F::IDENTITY; BLOCK];
-                sums[..others.len()].copy_from(others);
-                add_block(fold, &data[start..], distance, first, &mut sums);
-                others.copy_from(&sums[..others.len()]);
-            }
-            let row = |i: usize| &data[start + i * distance..];
-            while n - first >= 4 {
-                add_rows(fold, [row(first), row(first + 1), row(first + 2), row(first + 3)], others);
-                first += 4;
-            }
-            if n - first >= 2 {
-                add_rows(fold, [row(first), row(first + 1)], others);
-                first += 2;
-            }
-            if n > first {
-                add_rows(fold, [row(first)], others);
-            }
-        },
-    );
+    simd::vectorized(inlined!(move || {
+        // Rows that are far apart are read as a whole, not by blocks of columns.
+        let (blocks, others) = sums.split_at_mut(if distance <= WIDTH { sums.len() / BLOCK * BLOCK } else { 0 });
+        let start = blocks.len();
+        for (block, sums) in blocks.as_chunks_mut::<BLOCK>().0.iter_mut().enumerate() {
+            add_block(fold, &data[block * BLOCK..], distance, n, sums);
+        }
+        if others.is_empty() {
+            return;
+        }
+        let mut first = 0;
+        if start > 0 {
+            // The rows in which a whole block can be read without passing the end of the data.
+            first = n.min((data.len() - start).saturating_sub(BLOCK) / distance.max(1));
+            let mut sums = [F::IDENTITY; BLOCK];
+            sums[..others.len()].copy_from(others);
+            add_block(fold, &data[start..], distance, first, &mut sums);
+            others.copy_from(&sums[..others.len()]);
+        }
+        let row = |i: usize| &data[start + i * distance..];
+        while n - first >= 4 {
+            add_rows(fold, [row(first), row(first + 1), row(first + 2), row(first + 3)], others);
+            first += 4;
+        }
+        if n - first >= 2 {
+            add_rows(fold, [row(first), row(first + 1)], others);
+            first += 2;
+        }
+        if n > first {
+            add_rows(fold, [row(first)], others);
+        }
+    }));
 }
 
 /// `add_numbers` for one block of columns, row after row.

@@ -60,14 +60,11 @@ pub(crate) fn interleave_two<T: Value + Pod>(a: CpuView<'_, T>, b: CpuView<'_, T
             let (a, b) = (&mut a[..pairs.len()], &mut b[..pairs.len()]);
             walks[0].read(sources[0].0, a);
             walks[1].read(sources[1].0, b);
-            simd::vectorized(
-                #[inline(always)]
-                || {
-                    for ((pair, &a), &b) in zip(zip(&mut pairs[..], &*a), &*b) {
-                        *pair = [a, b];
-                    }
-                },
-            );
+            simd::vectorized(inlined!(|| {
+                for ((pair, &a), &b) in zip(zip(&mut pairs[..], &*a), &*b) {
+                    *pair = [a, b];
+                }
+            }));
         }
     });
 }
@@ -86,14 +83,10 @@ fn copy_lines_strided<T: Value>(dst: &mut [T], strides: &[usize], x: CpuView<'_,
     let data = x.data.plain();
     StridedZip::of(x.shape, [strides, x.strides]).in_parts(dst, chunk_of::<T>(), |dst, [_, from], sides| {
         sides.each(|lines| match (lines.steps, lines.len) {
-            ([1, 0 | 1], 32 | 64 | 128) => simd::vectorized_widely(
-                #[inline(always)]
-                || move_usual_lines(dst, &data[from..], lines),
-            ),
-            _ => simd::vectorized(
-                #[inline(always)]
-                || move_lines(dst, &data[from..], lines),
-            ),
+            ([1, 0 | 1], 32 | 64 | 128) => {
+                simd::vectorized_widely(inlined!(|| move_usual_lines(dst, &data[from..], lines)))
+            }
+            _ => simd::vectorized(inlined!(|| move_lines(dst, &data[from..], lines))),
         });
     });
 }
@@ -113,44 +106,25 @@ fn move_usual_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
 fn move_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
     let (len, [to_step, step]) = (lines.len, lines.steps);
     match (lines.steps, len) {
-        ([1, 1], 2) => each_line(
-            (to, from, lines),
-            #[inline(always)]
-            |to, from| to[..2].copy_from(&from[..2]),
-        ),
-        ([1, 1], _) => each_line(
-            (to, from, lines),
-            #[inline(always)]
-            |to, from| copy_line(&mut to[..len], &from[..len]),
-        ),
-        ([1, 0], _) => each_line(
-            (to, from, lines),
-            #[inline(always)]
-            |to, from| fill_line(&mut to[..len], from[0]),
-        ),
+        ([1, 1], 2) => each_line((to, from, lines), inlined!(|to, from| to[..2].copy_from(&from[..2]))),
+        ([1, 1], _) => each_line((to, from, lines), inlined!(|to, from| copy_line(&mut to[..len], &from[..len]))),
+        ([1, 0], _) => each_line((to, from, lines), inlined!(|to, from| fill_line(&mut to[..len], from[0]))),
         ([1, _], _) => each_line(
             (to, from, lines),
-            #[inline(always)]
-            |to, from| to[..len].iter_mut().enumerate().for_each(|(i, to)| *to = from[i * step]),
+            inlined!(|to, from| to[..len].iter_mut().enumerate().for_each(|(i, to)| *to = from[i * step])),
         ),
         ([2, 1], _) => each_line(
             (to, from, lines),
-            #[inline(always)]
-            |to, from| zip(to[..2 * len - 1].chunks_mut(2), &from[..len]).for_each(|(to, &from)| to[0] = from),
+            inlined!(|to, from| zip(to[..2 * len - 1].chunks_mut(2), &from[..len]).for_each(|(to, &from)| to[0] = from)),
         ),
         ([2, 0], _) => each_line(
             (to, from, lines),
-            #[inline(always)]
-            |to, from| {
+            inlined!(|to, from| {
                 let value = from[0];
                 to[..2 * len - 1].chunks_mut(2).for_each(|to| to[0] = value);
-            },
+            }),
         ),
-        _ => each_line(
-            (to, from, lines),
-            #[inline(always)]
-            |to, from| (0..len).for_each(|i| to[i * to_step] = from[i * step]),
-        ),
+        _ => each_line((to, from, lines), inlined!(|to, from| (0..len).for_each(|i| to[i * to_step] = from[i * step]))),
     }
 }
 
@@ -158,16 +132,8 @@ fn move_lines<T: Value>(to: &mut [T], from: &[T], lines: Lines<2>) {
 #[inline(always)]
 fn move_lines_of<T: Value, const LEN: usize>(to: &mut [T], from: &[T], lines: Lines<2>) {
     match lines.steps[1] {
-        0 => each_line(
-            (to, from, lines),
-            #[inline(always)]
-            |to, from| to[..LEN].set_to(from[0]),
-        ),
-        _ => each_line(
-            (to, from, lines),
-            #[inline(always)]
-            |to, from| copy_in_order::<T, LEN>(to, from),
-        ),
+        0 => each_line((to, from, lines), inlined!(|to, from| to[..LEN].set_to(from[0]))),
+        _ => each_line((to, from, lines), inlined!(|to, from| copy_in_order::<T, LEN>(to, from))),
     }
 }
 
@@ -342,16 +308,13 @@ fn interleave<T: Value, const COLUMNS: usize>(data: &[T], stride: usize, out: &m
     for (i, column) in columns.iter_mut().enumerate() {
         *column = &data[i * stride..][..rows.len()];
     }
-    simd::vectorized(
-        #[inline(always)]
-        move || {
-            for (i, row) in rows.iter_mut().enumerate() {
-                for (to, column) in zip(&mut row[..], columns) {
-                    *to = column[i];
-                }
+    simd::vectorized(inlined!(move || {
+        for (i, row) in rows.iter_mut().enumerate() {
+            for (to, column) in zip(&mut row[..], columns) {
+                *to = column[i];
             }
-        },
-    );
+        }
+    }));
 }
 
 #[cfg(test)]

@@ -49,23 +49,20 @@ fn power<R: Real>(x: R, exponent: R) -> R {
 #[inline(always)]
 fn sums<R: Real>(x: &[R], y: &[R], out: &mut [R], add: impl Fn(R, R) -> R, end: impl Fn(R) -> R) {
     let m = out.len();
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            for (block, out) in out.chunks_mut(WIDTH).enumerate() {
-                let mut all = [R::ZERO; WIDTH];
-                for (k, &x) in x.iter().enumerate() {
-                    let y = &y[k * m + block * WIDTH..][..out.len()];
-                    for (sum, &y) in zip(&mut all[..], y) {
-                        *sum = add(*sum, x - y);
-                    }
-                }
-                for (out, &sum) in zip(&mut out[..], &all) {
-                    *out = end(sum);
+    simd::vectorized(inlined!(|| {
+        for (block, out) in out.chunks_mut(WIDTH).enumerate() {
+            let mut all = [R::ZERO; WIDTH];
+            for (k, &x) in x.iter().enumerate() {
+                let y = &y[k * m + block * WIDTH..][..out.len()];
+                for (sum, &y) in zip(&mut all[..], y) {
+                    *sum = add(*sum, x - y);
                 }
             }
-        },
-    );
+            for (out, &sum) in zip(&mut out[..], &all) {
+                *out = end(sum);
+            }
+        }
+    }));
 }
 
 /// `out[b, i, k]` is the derivative of `Σ_j grad[b, i, j] · distance[b, i, j]` with respect to `x[b, i, k]`, for
@@ -156,13 +153,7 @@ fn gaps<S: Simd, R: Real>(simd: S, x: R, y: &[R]) -> [R::Vector<S>; VECTORS] {
 /// `Σ weights · (x − y)`
 #[inline(always)]
 fn sum_of_gaps<S: Simd, R: Real>(simd: S, x: R, y: &[R], weights: &[R]) -> R {
-    sum_over_gaps(
-        simd,
-        (x, y),
-        weights,
-        #[inline(always)]
-        |sum, weight, gap| R::mul_add(simd, gap, weight, sum),
-    )
+    sum_over_gaps(simd, (x, y), weights, inlined!(|sum, weight, gap| R::mul_add(simd, gap, weight, sum)))
 }
 
 /// `Σ weights · sign(x − y)`, where the sign of 0 and of NaN is 0.
@@ -173,12 +164,11 @@ fn sum_of_signs<S: Simd, R: Real>(simd: S, x: R, y: &[R], weights: &[R]) -> R {
         simd,
         (x, y),
         weights,
-        #[inline(always)]
-        |sum, weight, gap| {
+        inlined!(|sum, weight, gap| {
             let negative = R::where_positive(simd, weight, R::mul_add(simd, gap, minus_one, zero));
             let sum = <R as Lanes>::add(simd, sum, R::where_positive(simd, weight, gap));
             R::mul_add(simd, negative, minus_one, sum)
-        },
+        }),
     )
 }
 

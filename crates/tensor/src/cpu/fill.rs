@@ -11,25 +11,19 @@ const FILLED_BYTES: usize = 128 << 10;
 /// `out[i] = value`.
 pub(crate) fn fill<T: Value>(out: &mut [T], value: T) {
     for_each_chunk_mut(out, FILLED_BYTES / size_of::<T>().max(1), |_, chunk| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            || chunk.set_to(value),
-        );
+        simd::vectorized_widely(inlined!(|| chunk.set_to(value)));
     });
 }
 
 /// `out[i] = f(i)`.
 pub(crate) fn fill_by_number<T: Value>(out: &mut [T], f: impl Fn(usize) -> T + Sync + Copy) {
     in_chunks(out, |start, chunk| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            || {
-                let number = f; // a copy, so that the compiler knows that no write to `chunk` changes it
-                for (i, out) in zip(start.., chunk) {
-                    *out = number(i);
-                }
-            },
-        );
+        simd::vectorized_widely(inlined!(|| {
+            let number = f; // a copy, so that the compiler knows that no write to `chunk` changes it
+            for (i, out) in zip(start.., chunk) {
+                *out = number(i);
+            }
+        }));
     });
 }
 
@@ -39,15 +33,12 @@ pub(crate) fn fill_halves_by_number(out: &mut [u16], half: Half, f: impl Fn(usiz
         let mut buffer = [0.0; PIECE];
         for (piece, out) in chunk.chunks_mut(PIECE).enumerate() {
             let (first, buffer) = (start + piece * PIECE, &mut buffer[..out.len()]);
-            simd::vectorized_widely(
-                #[inline(always)]
-                || {
-                    let number = f; // a copy, as above
-                    for (i, out) in zip(first.., &mut *buffer) {
-                        *out = f64_to_f32_odd(number(i));
-                    }
-                },
-            );
+            simd::vectorized_widely(inlined!(|| {
+                let number = f; // a copy, as above
+                for (i, out) in zip(first.., &mut *buffer) {
+                    *out = f64_to_f32_odd(number(i));
+                }
+            }));
             half.narrow(buffer, out);
         }
     });

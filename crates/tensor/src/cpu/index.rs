@@ -140,10 +140,8 @@ pub(crate) fn all_below(index: &[i64], size: usize) -> bool {
     parallel::run(index.len().div_ceil(CHECKED), |i| {
         let index = &index[i * CHECKED..][..CHECKED.min(index.len() - i * CHECKED)];
         // Without an early exit, which would prevent vectorization. Negative indices are above all sizes.
-        let any = simd::vectorized(
-            #[inline(always)]
-            || index.iter().fold(false, |any, &index| any | (index as u64 >= size as u64)),
-        );
+        let any =
+            simd::vectorized(inlined!(|| index.iter().fold(false, |any, &index| any | (index as u64 >= size as u64))));
         any_outside.fetch_or(any, Ordering::Relaxed); // Relaxed: `run` waits for all
     });
     !any_outside.into_inner()
@@ -578,10 +576,9 @@ impl AddRows<'_> {
 fn add_row<C: Num>(row: &mut [C], src: &Source<'_, C>, start: usize, buffer: &mut [C], adding: impl Adding<C>) {
     for (n, row) in row.chunks_mut(PIECE).enumerate() {
         let values = src.part(start + n * PIECE, row.len(), buffer);
-        simd::vectorized(
-            #[inline(always)]
-            || zip(&mut row[..], values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value)),
-        );
+        simd::vectorized(inlined!(
+            || zip(&mut row[..], values).for_each(|(dst, &value)| *dst = adding.plus(*dst, value))
+        ));
     }
 }
 

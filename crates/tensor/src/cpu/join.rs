@@ -48,14 +48,11 @@ pub(crate) fn join_rows<'a, T: Value + 'a>(
     let common_len = sources.iter().map(|source| source.len).reduce(|a, b| if a == b { a } else { 0 });
     let chunk_rows = chunk_of::<T>() / row_len;
     for_each_chunk_mut(out, chunk_rows * row_len, |i, rows| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            || match common_len {
-                Some(64) => write_rows_of::<T, 64>(rows, sources, i * chunk_rows),
-                Some(128) => write_rows_of::<T, 128>(rows, sources, i * chunk_rows),
-                _ => write_rows(rows, row_len, sources, i * chunk_rows),
-            },
-        );
+        simd::vectorized_widely(inlined!(|| match common_len {
+            Some(64) => write_rows_of::<T, 64>(rows, sources, i * chunk_rows),
+            Some(128) => write_rows_of::<T, 128>(rows, sources, i * chunk_rows),
+            _ => write_rows(rows, row_len, sources, i * chunk_rows),
+        }));
     });
     true
 }

@@ -142,13 +142,9 @@ pub(super) fn loop_over<T: Computing, A: Computing, const N: usize>(
     sources: &[&[A]; N],
     f: impl Fn(&mut T, [A; N]),
 ) -> impl FnOnce() {
-    #[inline(always)]
-    move || {
-        zip(dst, zip_all(sources)).for_each(
-            #[inline(always)]
-            |(dst, elements)| f(dst, elements),
-        );
-    }
+    inlined!(move || {
+        zip(dst, zip_all(sources)).for_each(inlined!(|(dst, elements)| f(dst, elements)));
+    })
 }
 
 /// The loops over halves. For `LONG` formulas they are also compiled for AVX-512.
@@ -174,14 +170,8 @@ fn loop_over_halves<const LONG: bool, T: Computing, A: Computing, const N: usize
     f: impl Fn(&mut T, [A; N]),
 ) {
     match LONG {
-        true => registers.vectorized_widely(
-            #[inline(always)]
-            || change_in_registers(registers, dst, sources, f),
-        ),
-        false => registers.vectorized(
-            #[inline(always)]
-            || change_in_registers(registers, dst, sources, f),
-        ),
+        true => registers.vectorized_widely(inlined!(|| change_in_registers(registers, dst, sources, f))),
+        false => registers.vectorized(inlined!(|| change_in_registers(registers, dst, sources, f))),
     }
 }
 
@@ -227,13 +217,7 @@ pub(super) fn map_in_registers<R: Computing, const N: usize>(
     out: &mut [Block],
     f: impl Fn([R; N]) -> R,
 ) {
-    change_in_registers(
-        registers,
-        out,
-        inputs,
-        #[inline(always)]
-        |out: &mut R, x| *out = f(x),
-    );
+    change_in_registers(registers, out, inputs, inlined!(|out: &mut R, x| *out = f(x)));
 }
 
 /// The inputs as blocks, if all are halves of one type that is computed in registers here, and fill whole blocks.
@@ -282,10 +266,7 @@ fn rows_in_registers<const N: usize>(
     out: &mut [Block],
     op: &impl RowOfHalves<N>,
 ) {
-    registers.vectorized_where_faster(
-        #[inline(always)]
-        || compute_rows(registers, inputs, (first, row_len), out, op),
-    );
+    registers.vectorized_where_faster(inlined!(|| compute_rows(registers, inputs, (first, row_len), out, op)));
 }
 
 /// The loop over the rows, to be inlined into code that is compiled for these registers.

@@ -43,11 +43,7 @@ fn scales_of<R: Real>(x: &[R], Normalized { n, eps, is_centered }: Normalized<R>
     }
     let mut scales = [R::ZERO; LANES];
     for ((scale, mean), x) in zip(zip(&mut scales[..], means), x.chunks_exact(n)) {
-        [*scale] = sum_of(
-            x,
-            #[inline(always)]
-            move |x| [(x - mean) * (x - mean)],
-        );
+        [*scale] = sum_of(x, inlined!(move |x| [(x - mean) * (x - mean)]));
     }
     for (mean, scale) in zip(&mut means[..], &mut scales) {
         (*mean, *scale) = centered(*mean, R::ONE / (*scale / count + eps).sqrt());
@@ -66,12 +62,7 @@ fn scale_of_row<R: Real>(x: Stored<'_, R>, Normalized { n, eps, is_centered }: N
             }
             false => R::ZERO,
         };
-        let [squares] = sums_of_long_row(
-            [x],
-            &mut pieces,
-            #[inline(always)]
-            |[x]| [(x - mean) * (x - mean)],
-        );
+        let [squares] = sums_of_long_row([x], &mut pieces, inlined!(|[x]| [(x - mean) * (x - mean)]));
         if squares.magnitude() < R::HIGHEST || !is_centered {
             return centered(mean, R::ONE / (squares / count + eps).sqrt());
         }
@@ -136,30 +127,26 @@ pub(crate) fn layer_norm<R: Real>(
     with_parameter((weight, R::ONE), n, &mut |weight| {
         with_parameter((bias, R::ZERO), n, &mut |bias| {
             let normalize = |x: &[R], out: &mut [R], mut statistics: Option<&mut [[R; 2]]>| {
-                simd::vectorized(
-                    #[inline(always)]
-                    move || {
-                        let group_rows = rows_per_group::<LANES>(n, GROUP);
-                        for (k, (x, out)) in zip(x.chunks(group_rows * n), out.chunks_mut(group_rows * n)).enumerate() {
-                            let [means, scales] = scales_of(x, rows);
-                            for (i, out) in out.chunks_exact_mut(n).enumerate() {
-                                let (mean, scale) = (means[i], scales[i]);
-                                map(
-                                    [&x[i * n..], weight, bias],
-                                    out,
-                                    #[inline(always)]
-                                    move |[x, weight, bias]| (x - mean) * scale * weight + bias,
-                                );
-                            }
-                            if let Some(statistics) = &mut statistics {
-                                let of_group = zip(&mut statistics[k * group_rows..], zip(&means[..], &scales));
-                                for (kept, (&mean, &scale)) in of_group.take(x.len() / n) {
-                                    *kept = [mean, scale];
-                                }
+                simd::vectorized(inlined!(move || {
+                    let group_rows = rows_per_group::<LANES>(n, GROUP);
+                    for (k, (x, out)) in zip(x.chunks(group_rows * n), out.chunks_mut(group_rows * n)).enumerate() {
+                        let [means, scales] = scales_of(x, rows);
+                        for (i, out) in out.chunks_exact_mut(n).enumerate() {
+                            let (mean, scale) = (means[i], scales[i]);
+                            map(
+                                [&x[i * n..], weight, bias],
+                                out,
+                                inlined!(move |[x, weight, bias]| (x - mean) * scale * weight + bias),
+                            );
+                        }
+                        if let Some(statistics) = &mut statistics {
+                            let of_group = zip(&mut statistics[k * group_rows..], zip(&means[..], &scales));
+                            for (kept, (&mean, &scale)) in of_group.take(x.len() / n) {
+                                *kept = [mean, scale];
                             }
                         }
-                    },
-                );
+                    }
+                }));
             };
             let Some(statistics) = statistics.as_deref_mut() else {
                 return by_rows([x], (n, CHUNK), out.all(), &|_, [x], out| normalize(x, out, None));
@@ -192,13 +179,7 @@ fn long_rows<R: Real>(
     by_long_rows(out, (n, CHUNK), &|i, out, pieces| {
         let x = x.part(i * n, n);
         let (mean, scale) = scale_of_row(x, rows);
-        map_long_row(
-            [x, weight, bias],
-            out,
-            pieces,
-            #[inline(always)]
-            |[x, weight, bias]| (x - mean) * scale * weight + bias,
-        );
+        map_long_row([x, weight, bias], out, pieces, inlined!(|[x, weight, bias]| (x - mean) * scale * weight + bias));
     });
 }
 
@@ -330,56 +311,50 @@ fn grad_of_group<R: Real>(
         let statistics = statistics.map(|statistics| &statistics[i * (group / n)..][..out.len() / n]);
         let [x, grad] = rows_of(inputs, i * group, out.len());
         let part = part.as_deref_mut();
-        simd::vectorized(
-            #[inline(always)]
-            move || {
-                let [means, scales] = match statistics {
-                    Some(statistics) => {
-                        let mut both = [[R::ZERO; LANES]; 2];
-                        for (i, &[mean, scale]) in statistics.iter().enumerate() {
-                            (both[0][i], both[1][i]) = (mean, scale);
-                        }
-                        both
+        simd::vectorized(inlined!(move || {
+            let [means, scales] = match statistics {
+                Some(statistics) => {
+                    let mut both = [[R::ZERO; LANES]; 2];
+                    for (i, &[mean, scale]) in statistics.iter().enumerate() {
+                        (both[0][i], both[1][i]) = (mean, scale);
                     }
-                    None => scales_of(x, rows),
-                };
-                let mut found = [[R::ZERO; 2]; LANES];
-                for (i, found) in found.iter_mut().enumerate().take(x.len() / n) {
-                    *found = sums(
-                        [&x[i * n..][..n], &grad[i * n..][..n], weight],
-                        #[inline(always)]
-                        move |inputs| dots(inputs, [means[i], scales[i]]),
-                    );
+                    both
                 }
-                let count = R::from_f64(n as f64);
-                for (i, out) in out.chunks_exact_mut(n).enumerate() {
-                    let ([mean, scale], [sum, dot]) = ([means[i], scales[i]], found[i].mapped(|sum| sum / count));
-                    let sum = if rows.is_centered { sum } else { R::ZERO };
-                    map(
-                        [&x[i * n..], &grad[i * n..], weight],
-                        out,
-                        #[inline(always)]
-                        move |inputs| spread(inputs, [mean, scale, sum, dot]),
-                    );
+                None => scales_of(x, rows),
+            };
+            let mut found = [[R::ZERO; 2]; LANES];
+            for (i, found) in found.iter_mut().enumerate().take(x.len() / n) {
+                *found = sums(
+                    [&x[i * n..][..n], &grad[i * n..][..n], weight],
+                    inlined!(move |inputs| dots(inputs, [means[i], scales[i]])),
+                );
+            }
+            let count = R::from_f64(n as f64);
+            for (i, out) in out.chunks_exact_mut(n).enumerate() {
+                let ([mean, scale], [sum, dot]) = ([means[i], scales[i]], found[i].mapped(|sum| sum / count));
+                let sum = if rows.is_centered { sum } else { R::ZERO };
+                map(
+                    [&x[i * n..], &grad[i * n..], weight],
+                    out,
+                    inlined!(move |inputs| spread(inputs, [mean, scale, sum, dot])),
+                );
+            }
+            if let Some(part) = part {
+                let n_rows = x.len() / n;
+                add_rows([x, grad], (0, n_rows, n), [], part.sums, move |i| parameters([means[i], scales[i]]));
+                part.rows += n_rows;
+                if part.rows >= SUMMED {
+                    part.settle();
                 }
-                if let Some(part) = part {
-                    let n_rows = x.len() / n;
-                    add_rows([x, grad], (0, n_rows, n), [], part.sums, move |i| parameters([means[i], scales[i]]));
-                    part.rows += n_rows;
-                    if part.rows >= SUMMED {
-                        part.settle();
-                    }
-                }
-            },
-        );
+            }
+        }));
     }
 }
 
 /// What an element adds to the gradients of weight and bias.
 #[inline(always)]
 fn parameters<R: Real>([mean, scale]: [R; 2]) -> impl Fn([R; 0], [R; 2]) -> [R; 2] {
-    #[inline(always)]
-    move |[], [x, grad]| [grad * ((x - mean) * scale), grad]
+    inlined!(move |[], [x, grad]| [grad * ((x - mean) * scale), grad])
 }
 
 /// The gradients for long rows.
@@ -418,21 +393,10 @@ fn spread_long_rows<R: Real>(
     let count = R::from_f64(n as f64);
     by_long_rows(out, (n, CHUNK), &|i, out, pieces| {
         let ([x, grad], [mean, scale]) = (inputs.mapped(|input| input.part(i * n, n)), statistics[i]);
-        let sums = sums_of_long_row(
-            [x, grad, weight],
-            pieces,
-            #[inline(always)]
-            |inputs| dots(inputs, [mean, scale]),
-        );
+        let sums = sums_of_long_row([x, grad, weight], pieces, inlined!(|inputs| dots(inputs, [mean, scale])));
         let [sum, dot] = sums.mapped(|sum| sum / count);
         let sum = if is_centered { sum } else { R::ZERO };
-        map_long_row(
-            [x, grad, weight],
-            out,
-            pieces,
-            #[inline(always)]
-            |inputs| spread(inputs, [mean, scale, sum, dot]),
-        );
+        map_long_row([x, grad, weight], out, pieces, inlined!(|inputs| spread(inputs, [mean, scale, sum, dot])));
     });
 }
 
@@ -451,12 +415,7 @@ fn spread<R: Real>([x, grad, weight]: [R; 3], [mean, scale, sum, dot]: [R; 4]) -
 /// `out[i] = f(inputs[..][i])`.
 #[inline(always)]
 pub(super) fn map<R: Real, const N: usize>(inputs: [&[R]; N], out: &mut [R], f: impl Fn([R; N]) -> R) {
-    loop_over(
-        out,
-        &inputs,
-        #[inline(always)]
-        |out, x| *out = f(x),
-    )();
+    loop_over(out, &inputs, inlined!(|out, x| *out = f(x)))();
 }
 
 #[cfg(test)]

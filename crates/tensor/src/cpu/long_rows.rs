@@ -21,26 +21,18 @@ pub(super) fn exp_of_long_row<R: Real, const N: usize>(
     pieces.read(inputs, &mut |inputs| {
         let x = inputs[0];
         let (largest_of, total, buffer) = (&mut largest_of, &mut total, &mut buffer[..x.len()]);
-        simd::vectorized_widely(
-            #[inline(always)]
-            move || {
-                let before = *largest_of;
-                *largest_of = greater(before, largest(x));
-                // As long as no element is above `LOWEST`, the sum is 0.
-                let now = if *largest_of > R::LOWEST { *largest_of } else { R::ZERO };
-                if before > R::LOWEST {
-                    *total *= wide((before - now).exp_below());
-                }
-                map(
-                    [x],
-                    buffer,
-                    #[inline(always)]
-                    move |[x]| (x - now).exp_below(),
-                );
-                let [sum] = sums([&*buffer], |[x]| [x]);
-                *total += wide(sum);
-            },
-        );
+        simd::vectorized_widely(inlined!(move || {
+            let before = *largest_of;
+            *largest_of = greater(before, largest(x));
+            // As long as no element is above `LOWEST`, the sum is 0.
+            let now = if *largest_of > R::LOWEST { *largest_of } else { R::ZERO };
+            if before > R::LOWEST {
+                *total *= wide((before - now).exp_below());
+            }
+            map([x], buffer, inlined!(move |[x]| (x - now).exp_below()));
+            let [sum] = sums([&*buffer], |[x]| [x]);
+            *total += wide(sum);
+        }));
     });
     [largest_of, R::from_f64(total)]
 }
@@ -72,14 +64,10 @@ pub(super) fn map_long_row<R: Real, const N: usize>(
     {
         let out = out.halves().as_chunks_mut().0;
         return by_half!(wide, registers => registers.vectorized(
-            #[inline(always)]
-            || map_in_registers(registers, x, out, f),
+            inlined!(|| map_in_registers(registers, x, out, f)),
         ));
     }
     pieces.write(inputs, out, &mut |inputs, out| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            move || map(inputs, out, f),
-        );
+        simd::vectorized_widely(inlined!(move || map(inputs, out, f)));
     });
 }

@@ -20,15 +20,14 @@ macro_rules! with_second_formula {
             let kernel = Kernel {
                 numbers: &|dst, x| {
                     let any_is_rare = simd::vectorized_widely(
-                        #[inline(always)]
-                        || {
+                        inlined!(|| {
                             let mut any = false;
                             for (dst, [$($x),+]) in zip(&mut dst[..], zip_all(x)) {
                                 any |= is_rare($($x),+);
                                 *dst = f($($x),+);
                             }
                             any
-                        },
+                        }),
                     );
                     if any_is_rare {
                         for (dst, [$($x),+]) in zip(&mut dst[..], zip_all(x)) {
@@ -55,12 +54,11 @@ macro_rules! with_second_formula {
                 numbers: &|dst, x| simd::vectorized(loop_over(dst, x, #[inline(always)] |out, [$($x),+]| *out = f($($x),+))),
                 halves: Halves::Bits(&|dst, x| {
                     simd::vectorized(
-                        #[inline(always)]
-                        || {
+                        inlined!(|| {
                             for (dst, [$($x),+]) in zip(&mut dst[..], zip_all(&x)) {
                                 *dst = of_bits($($x),+);
                             }
-                        },
+                        }),
                     );
                 }),
                 changes: false,

@@ -49,11 +49,7 @@ impl Moments {
         let n = x.len() as f64;
         let [sum] = sum_of(x, |x| [x]);
         let center = R::from_f64(wide(sum) / n);
-        let [distance, squares] = sum_of(
-            x,
-            #[inline(always)]
-            move |x| [x - center, (x - center) * (x - center)],
-        );
+        let [distance, squares] = sum_of(x, inlined!(move |x| [x - center, (x - center) * (x - center)]));
         // The center is rounded, so distances from it do not add up to 0.
         let shift = wide(distance) / n;
         let squares = wide(squares) - wide(distance) * shift;
@@ -68,14 +64,11 @@ impl Moments {
         let mut all = Moments::NONE;
         x.each_piece::<PIECE>(PIECE, |x| {
             let all = &mut all;
-            simd::vectorized(
-                #[inline(always)]
-                move || {
-                    for block in x.chunks(PIECE) {
-                        *all = all.and(Moments::of_block(block));
-                    }
-                },
-            );
+            simd::vectorized(inlined!(move || {
+                for block in x.chunks(PIECE) {
+                    *all = all.and(Moments::of_block(block));
+                }
+            }));
         });
         all
     }

@@ -75,30 +75,27 @@ fn scale_halves<T: Num>(
     sides.in_parts(out, CHUNK, |out, [_, a_start, b_start], sides| {
         let (a, b) = (&a[a_start..], &b[b_start..]);
         sides.each(|lines| {
-            registers.vectorized(
-                #[inline(always)]
-                || {
-                    for line in 0..lines.count {
-                        let [to, number, from] = lines.beginnings(line);
-                        let numbers = T::widened(InAnyOrder(registers), &[a[number]; BLOCK]);
-                        let (out, b) = (&mut out[to..][..lines.len], &b[from..][..lines.len]);
-                        for (out, b) in zip(out.as_chunks_mut().0, b.as_chunks().0) {
-                            *out = scaled_block(registers, &numbers, b, multiply);
-                        }
-                        // The elements after the last whole block are computed with a block that ends where the line
-                        // ends, and overlaps the last whole block.
-                        match (out.last_chunk_mut(), b.last_chunk()) {
-                            _ if lines.len.is_multiple_of(BLOCK) => {}
-                            (Some(out), Some(b)) => *out = scaled_block(registers, &numbers, b, multiply),
-                            _ => {
-                                let mut padded = [0; BLOCK];
-                                padded[..lines.len].copy_from(b);
-                                out.copy_from(&scaled_block(registers, &numbers, &padded, multiply)[..lines.len]);
-                            }
+            registers.vectorized(inlined!(|| {
+                for line in 0..lines.count {
+                    let [to, number, from] = lines.beginnings(line);
+                    let numbers = T::widened(InAnyOrder(registers), &[a[number]; BLOCK]);
+                    let (out, b) = (&mut out[to..][..lines.len], &b[from..][..lines.len]);
+                    for (out, b) in zip(out.as_chunks_mut().0, b.as_chunks().0) {
+                        *out = scaled_block(registers, &numbers, b, multiply);
+                    }
+                    // The elements after the last whole block are computed with a block that ends where the line
+                    // ends, and overlaps the last whole block.
+                    match (out.last_chunk_mut(), b.last_chunk()) {
+                        _ if lines.len.is_multiple_of(BLOCK) => {}
+                        (Some(out), Some(b)) => *out = scaled_block(registers, &numbers, b, multiply),
+                        _ => {
+                            let mut padded = [0; BLOCK];
+                            padded[..lines.len].copy_from(b);
+                            out.copy_from(&scaled_block(registers, &numbers, &padded, multiply)[..lines.len]);
                         }
                     }
-                },
-            );
+                }
+            }));
         });
     });
 }
@@ -160,35 +157,29 @@ fn add_scaled_lines<T: Num>(
 
 fn add_scaled<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines: Lines<4>, f: impl Fn(T, T, T) -> T) {
     if lines.len == COMMON_LEN {
-        return simd::vectorized_widely(
-            #[inline(always)]
-            || add_scaled_common(out, (x, a, b), lines, f),
-        );
+        return simd::vectorized_widely(inlined!(|| add_scaled_common(out, (x, a, b), lines, f)));
     }
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            for line in 0..lines.count {
-                let [to, from, number, other] = lines.beginnings(line);
-                let (number, out) = (a[number], &mut out[to..][..lines.len]);
-                let (x, b) = (&x[from..][..lines.len], &b[other..][..lines.len]);
-                let (blocks, rest) = out.as_chunks_mut::<GROUP>();
-                let (x_blocks, x_rest) = x.as_chunks::<GROUP>();
-                let (b_blocks, b_rest) = b.as_chunks::<GROUP>();
-                for ((out, x), b) in zip(zip(&mut blocks[..], x_blocks), b_blocks) {
-                    // Computes on a copy, since the compiler does not know that `out` and `b` do not overlap.
-                    let mut sum = *x;
-                    for (sum, &b) in zip(&mut sum[..], b) {
-                        *sum = f(*sum, number, b);
-                    }
-                    *out = sum;
+    simd::vectorized(inlined!(|| {
+        for line in 0..lines.count {
+            let [to, from, number, other] = lines.beginnings(line);
+            let (number, out) = (a[number], &mut out[to..][..lines.len]);
+            let (x, b) = (&x[from..][..lines.len], &b[other..][..lines.len]);
+            let (blocks, rest) = out.as_chunks_mut::<GROUP>();
+            let (x_blocks, x_rest) = x.as_chunks::<GROUP>();
+            let (b_blocks, b_rest) = b.as_chunks::<GROUP>();
+            for ((out, x), b) in zip(zip(&mut blocks[..], x_blocks), b_blocks) {
+                // Computes on a copy, since the compiler does not know that `out` and `b` do not overlap.
+                let mut sum = *x;
+                for (sum, &b) in zip(&mut sum[..], b) {
+                    *sum = f(*sum, number, b);
                 }
-                for ((out, &x), &b) in zip(zip(&mut rest[..], x_rest), b_rest) {
-                    *out = f(x, number, b);
-                }
+                *out = sum;
             }
-        },
-    );
+            for ((out, &x), &b) in zip(zip(&mut rest[..], x_rest), b_rest) {
+                *out = f(x, number, b);
+            }
+        }
+    }));
 }
 
 /// [`add_scaled`] for lines of [`COMMON_LEN`] elements.
@@ -213,33 +204,27 @@ fn add_scaled_common<T: Num>(out: &mut [T], (x, a, b): (&[T], &[T], &[T]), lines
 
 fn scale<T: Num>(out: &mut [T], (a, b): (&[T], &[T]), lines: Lines<3>, multiply: impl Fn(T, T) -> T) {
     if lines.len == COMMON_LEN {
-        return simd::vectorized_widely(
-            #[inline(always)]
-            || scale_common(out, (a, b), lines, multiply),
-        );
+        return simd::vectorized_widely(inlined!(|| scale_common(out, (a, b), lines, multiply)));
     }
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            for line in 0..lines.count {
-                let [to, number, from] = lines.beginnings(line);
-                let (number, out, b) = (a[number], &mut out[to..][..lines.len], &b[from..][..lines.len]);
-                let (blocks, rest) = out.as_chunks_mut::<GROUP>();
-                for (out, b) in zip(&mut blocks[..], b.as_chunks::<GROUP>().0) {
-                    // Computes on a copy, since the compiler does not know that `out` and `b` do not overlap.
-                    let mut product = *b;
-                    for x in &mut product {
-                        *x = multiply(number, *x);
-                    }
-                    *out = product;
+    simd::vectorized(inlined!(|| {
+        for line in 0..lines.count {
+            let [to, number, from] = lines.beginnings(line);
+            let (number, out, b) = (a[number], &mut out[to..][..lines.len], &b[from..][..lines.len]);
+            let (blocks, rest) = out.as_chunks_mut::<GROUP>();
+            for (out, b) in zip(&mut blocks[..], b.as_chunks::<GROUP>().0) {
+                // Computes on a copy, since the compiler does not know that `out` and `b` do not overlap.
+                let mut product = *b;
+                for x in &mut product {
+                    *x = multiply(number, *x);
                 }
-                let start = b.len() - rest.len();
-                for (out, &b) in zip(&mut rest[..], &b[start..]) {
-                    *out = multiply(number, b);
-                }
+                *out = product;
             }
-        },
-    );
+            let start = b.len() - rest.len();
+            for (out, &b) in zip(&mut rest[..], &b[start..]) {
+                *out = multiply(number, b);
+            }
+        }
+    }));
 }
 
 /// [`scale`] for lines of [`COMMON_LEN`] elements.

@@ -254,15 +254,12 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
         let (fold, len) = (self.fold, self.reduced.len());
         let mut rest = out.iter_mut();
         data.each_piece::<BLOCK>(BLOCK / len * len, |data| {
-            simd::vectorized(
-                #[inline(always)]
-                || {
-                    // A loop: the compiler may call `for_each`, which is then not compiled for the instruction set.
-                    for (row, out) in data.chunks_exact(len).zip(rest.by_ref()) {
-                        *out = finish(fold.row(row));
-                    }
-                },
-            );
+            simd::vectorized(inlined!(|| {
+                // A loop: the compiler may call `for_each`, which is then not compiled for the instruction set.
+                for (row, out) in data.chunks_exact(len).zip(rest.by_ref()) {
+                    *out = finish(fold.row(row));
+                }
+            }));
         });
     }
 
@@ -347,29 +344,26 @@ impl<T: Computing, F: Fold<T>> Lines<'_, T, F> {
         // The ends of lines have accumulators of their own: if single lanes of the others were accessed, these would
         // leave their vector registers.
         let (mut short, mut ends) = ([F::IDENTITY; SHORT], [F::IDENTITY; SHORT]);
-        simd::vectorized(
-            #[inline(always)]
-            || {
-                let mut total = *lanes;
-                let mut left = len;
-                while left > 0 {
-                    let run = walk.run().min(left);
-                    let at = if in_place { walk.offset() } else { len - left };
-                    let (full, rest) = data[at..][..run].as_chunks::<LANES>();
-                    for values in full {
-                        lift_each(fold, &mut total, values);
-                    }
-                    let (pieces, rest) = rest.as_chunks::<SHORT>();
-                    for values in pieces {
-                        lift_each(fold, &mut short, values);
-                    }
-                    lift_each(fold, &mut ends, rest);
-                    walk.advance(run);
-                    left -= run;
+        simd::vectorized(inlined!(|| {
+            let mut total = *lanes;
+            let mut left = len;
+            while left > 0 {
+                let run = walk.run().min(left);
+                let at = if in_place { walk.offset() } else { len - left };
+                let (full, rest) = data[at..][..run].as_chunks::<LANES>();
+                for values in full {
+                    lift_each(fold, &mut total, values);
                 }
-                *lanes = total;
-            },
-        );
+                let (pieces, rest) = rest.as_chunks::<SHORT>();
+                for values in pieces {
+                    lift_each(fold, &mut short, values);
+                }
+                lift_each(fold, &mut ends, rest);
+                walk.advance(run);
+                left -= run;
+            }
+            *lanes = total;
+        }));
         combine_each(lanes, &short, |lane, short| fold.combine(lane, short));
         combine_each(lanes, &ends, |lane, end| fold.combine(lane, end));
     }
@@ -403,12 +397,7 @@ fn combine_each<A: Value, X: Copy>(totals: &mut [A], values: &[X], combine: impl
 /// Folds each element into the total with the same index.
 #[inline(always)]
 fn lift_each<T: Computing, F: Fold<T>>(fold: F, totals: &mut [F::Value], elements: &[T]) {
-    combine_each(
-        totals,
-        elements,
-        #[inline(always)]
-        |total, x| fold.combine(total, fold.lift(x)),
-    );
+    combine_each(totals, elements, inlined!(|total, x| fold.combine(total, fold.lift(x))));
 }
 
 /// Combines values pair by pair, overwriting them on the way. There must be at least one.
@@ -470,20 +459,17 @@ fn short_row<T: Computing, F: Fold<T>>(fold: F, row: &[T]) -> F::Value {
 /// Folds any number of elements into the lanes.
 #[inline(never)] // it would be compiled into each of its callers
 fn run_to_lanes<T: Computing, F: Fold<T>>(fold: F, x: &[T], lanes: &mut [F::Value; LANES]) {
-    simd::vectorized(
-        #[inline(always)]
-        move || {
-            if F::BY_ROWS {
-                for block in x.chunks(BLOCK) {
-                    lanes[0] = fold.combine(lanes[0], fold.row(block));
-                }
-            } else if T::DTYPE.is_float() {
-                add_to_lanes(fold, x, lanes);
-            } else {
-                lanes[0] = fold.combine(lanes[0], in_any_order(fold, x));
+    simd::vectorized(inlined!(move || {
+        if F::BY_ROWS {
+            for block in x.chunks(BLOCK) {
+                lanes[0] = fold.combine(lanes[0], fold.row(block));
             }
-        },
-    );
+        } else if T::DTYPE.is_float() {
+            add_to_lanes(fold, x, lanes);
+        } else {
+            lanes[0] = fold.combine(lanes[0], in_any_order(fold, x));
+        }
+    }));
 }
 
 /// Folds any number of halves into the lanes, widened in registers.
@@ -497,26 +483,23 @@ fn add_halves_to_lanes<T: Computing, F: Fold<T>>(
     bits: &[u16],
     lanes: &mut [F::Value; LANES],
 ) {
-    registers.vectorized(
-        #[inline(always)]
-        move || {
-            let mut total = *lanes;
-            for block in bits.chunks(BLOCK) {
-                let (full, rest) = block.as_chunks::<LANES>();
-                let mut sums = [F::IDENTITY; LANES];
-                for bits in full {
-                    let values: [T; LANES] = T::widened(registers, bits);
-                    lift_each(fold, &mut sums, &values);
-                }
-                combine_each(&mut total, &sums, |total, sum| fold.combine(total, sum));
-                let mut last = [0; LANES];
-                last[..rest.len()].copy_from(rest);
-                let values: [T; LANES] = T::widened(registers, &last);
-                lift_each(fold, &mut total, &values[..rest.len()]);
+    registers.vectorized(inlined!(move || {
+        let mut total = *lanes;
+        for block in bits.chunks(BLOCK) {
+            let (full, rest) = block.as_chunks::<LANES>();
+            let mut sums = [F::IDENTITY; LANES];
+            for bits in full {
+                let values: [T; LANES] = T::widened(registers, bits);
+                lift_each(fold, &mut sums, &values);
             }
-            *lanes = total;
-        },
-    );
+            combine_each(&mut total, &sums, |total, sum| fold.combine(total, sum));
+            let mut last = [0; LANES];
+            last[..rest.len()].copy_from(rest);
+            let values: [T; LANES] = T::widened(registers, &last);
+            lift_each(fold, &mut total, &values[..rest.len()]);
+        }
+        *lanes = total;
+    }));
 }
 
 /// Folds block by block, and the blocks' accumulators into `lanes`.

@@ -196,33 +196,27 @@ impl<'a, T: Value> Rows<'a, T> {
         if outer > 1 {
             let slabs = (CHUNK / (n * inner)).max(1);
             return for_each_chunk_mut(dst, slabs * n * inner, |i, dst| {
-                simd::vectorized(
-                    #[inline(always)]
-                    || {
-                        for (slab, dst) in dst.chunks_exact_mut(n * inner).enumerate() {
-                            let first = (i * slabs + slab) * index.len();
-                            for (j, &row) in index.iter().enumerate() {
-                                self.write_row(&mut dst[row as usize * inner..][..inner], first + j, combine);
-                            }
+                simd::vectorized(inlined!(|| {
+                    for (slab, dst) in dst.chunks_exact_mut(n * inner).enumerate() {
+                        let first = (i * slabs + slab) * index.len();
+                        for (j, &row) in index.iter().enumerate() {
+                            self.write_row(&mut dst[row as usize * inner..][..inner], first + j, combine);
                         }
-                    },
-                );
+                    }
+                }));
             });
         }
         let band = n.div_ceil(BANDS).max(CHUNK.div_ceil(inner));
         for_each_chunk_mut(dst, band * inner, |i, dst| {
             let (first, rows) = (i * band, dst.len() / inner);
-            simd::vectorized(
-                #[inline(always)]
-                || {
-                    for (j, &row) in index.iter().enumerate() {
-                        let row = (row as usize).wrapping_sub(first);
-                        if row < rows {
-                            self.write_row(&mut dst[row * inner..][..inner], j, combine);
-                        }
+            simd::vectorized(inlined!(|| {
+                for (j, &row) in index.iter().enumerate() {
+                    let row = (row as usize).wrapping_sub(first);
+                    if row < rows {
+                        self.write_row(&mut dst[row * inner..][..inner], j, combine);
                     }
-                },
-            );
+                }
+            }));
         });
     }
 
@@ -243,17 +237,14 @@ impl<'a, T: Value> Rows<'a, T> {
 pub(crate) fn counts_of_true(mask: &[u8]) -> Vec<usize> {
     let mut counts = vec![0; mask.len().div_ceil(CHUNK)];
     for_each_chunk_mut(&mut counts, 4, |i, counts| {
-        simd::vectorized(
-            #[inline(always)]
-            || {
-                for (mask, count) in zip(mask[4 * i * CHUNK..].chunks(CHUNK), counts) {
-                    // A byte can hold the count of 128.
-                    for mask in mask.chunks(128) {
-                        *count += usize::from(mask.iter().fold(0, |n, &is_true| n + u8::from(is_true != 0)));
-                    }
+        simd::vectorized(inlined!(|| {
+            for (mask, count) in zip(mask[4 * i * CHUNK..].chunks(CHUNK), counts) {
+                // A byte can hold the count of 128.
+                for mask in mask.chunks(128) {
+                    *count += usize::from(mask.iter().fold(0, |n, &is_true| n + u8::from(is_true != 0)));
                 }
-            },
-        );
+            }
+        }));
     });
     counts
 }
@@ -355,24 +346,21 @@ pub(crate) fn flip<T: Value>(x: &[T], shape: &[usize], flipped: &[usize], out: &
     // Entries are numbered across all lines.
     let entries = (chunk_of::<T>() / inner).max(1);
     for_each_chunk_mut(out, entries * inner, |i, out| {
-        simd::vectorized(
-            #[inline(always)]
-            || {
-                let (mut line, mut first, mut rest) = (i * entries / n, i * entries % n, out);
-                while !rest.is_empty() {
-                    let count = (n - first).min(rest.len() / inner);
-                    let from = flipped_index(line, outside, flipped);
-                    let (now, later) = rest.split_at_mut(count * inner);
-                    let from = &x[(from * n + n - first - count) * inner..][..now.len()];
-                    match inner {
-                        1 => reverse(from, now),
-                        _ => std::iter::zip(now.chunks_exact_mut(inner), from.rchunks_exact(inner))
-                            .for_each(|(out, x)| copy_line(out, x)),
-                    }
-                    (line, first, rest) = (line + 1, 0, later);
+        simd::vectorized(inlined!(|| {
+            let (mut line, mut first, mut rest) = (i * entries / n, i * entries % n, out);
+            while !rest.is_empty() {
+                let count = (n - first).min(rest.len() / inner);
+                let from = flipped_index(line, outside, flipped);
+                let (now, later) = rest.split_at_mut(count * inner);
+                let from = &x[(from * n + n - first - count) * inner..][..now.len()];
+                match inner {
+                    1 => reverse(from, now),
+                    _ => std::iter::zip(now.chunks_exact_mut(inner), from.rchunks_exact(inner))
+                        .for_each(|(out, x)| copy_line(out, x)),
                 }
-            },
-        );
+                (line, first, rest) = (line + 1, 0, later);
+            }
+        }));
     });
 }
 
@@ -381,14 +369,11 @@ fn reverse_lines<T: Value>(x: &[T], n: usize, out: &mut [T]) {
     let len = 2 * CHUNK / n * n;
     for_each_chunk_mut(out, len, |i, out| {
         let x = &x[i * len..][..out.len()];
-        simd::vectorized(
-            #[inline(always)]
-            || {
-                for (x, out) in zip(x.chunks_exact(n), out.chunks_exact_mut(n)) {
-                    reverse(x, out);
-                }
-            },
-        );
+        simd::vectorized(inlined!(|| {
+            for (x, out) in zip(x.chunks_exact(n), out.chunks_exact_mut(n)) {
+                reverse(x, out);
+            }
+        }));
     });
 }
 

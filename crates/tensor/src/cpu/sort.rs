@@ -168,16 +168,13 @@ fn for_each_line<T: Key, K: Pod, O>(
 
 /// How many keys are less than this one.
 fn count_below<K: Pod + Ord>(keys: &[K], key: K) -> usize {
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            let mut n = 0;
-            for &other in keys {
-                n += usize::from(other < key);
-            }
-            n
-        },
-    )
+    simd::vectorized(inlined!(|| {
+        let mut n = 0;
+        for &other in keys {
+            n += usize::from(other < key);
+        }
+        n
+    }))
 }
 
 /// The index of the key that has `before` equal ones before it.
@@ -196,14 +193,11 @@ fn index_of<K: Pod + Ord>(keys: &[K], key: K, mut before: usize) -> i64 {
 /// The difference between the largest and the smallest key of a line.
 fn span<T: Key>(line: &[T]) -> u64 {
     let (mut least, mut most) = (u64::MAX, 0);
-    simd::vectorized_widely(
-        #[inline(always)]
-        || {
-            for x in line {
-                (least, most) = (least.min(x.key()), most.max(x.key()));
-            }
-        },
-    );
+    simd::vectorized_widely(inlined!(|| {
+        for x in line {
+            (least, most) = (least.min(x.key()), most.max(x.key()));
+        }
+    }));
     most.saturating_sub(least)
 }
 
@@ -256,13 +250,10 @@ fn least<T: Key, W: Word>(line: &[T], descending: bool, key: impl Fn(T) -> u64, 
     for (i, block) in line.chunks(BLOCK).enumerate() {
         if i > 0 {
             let bound = line[found[last].index() as usize].rank::<true>();
-            let has_any = simd::vectorized_widely(
-                #[inline(always)]
-                || match descending {
-                    false => block.iter().fold(false, |any, x| any | (x.rank::<true>() < bound)),
-                    true => block.iter().fold(false, |any, x| any | (x.rank::<true>() > bound)),
-                },
-            );
+            let has_any = simd::vectorized_widely(inlined!(|| match descending {
+                false => block.iter().fold(false, |any, x| any | (x.rank::<true>() < bound)),
+                true => block.iter().fold(false, |any, x| any | (x.rank::<true>() > bound)),
+            }));
             if !has_any {
                 continue;
             }
@@ -369,18 +360,15 @@ fn most_frequent_keys<T: Key, K: Pod + Ord>(
 /// Fills `keys` with the keys of a line, and returns how many numbers are not NaN.
 #[inline(always)]
 fn fill<T: Key, K: Pod>(keys: &mut [K], line: &[T], key: impl Fn(T) -> K + Copy) -> usize {
-    simd::vectorized_widely(
-        #[inline(always)]
-        || {
-            // A loop: the compiler may not inline the closures of iterators, and then does not vectorize them.
-            let mut numbers = 0;
-            for (to, &x) in zip(&mut keys[..], line) {
-                *to = key(x);
-                numbers += usize::from(!x.is_nan());
-            }
-            numbers
-        },
-    )
+    simd::vectorized_widely(inlined!(|| {
+        // A loop: the compiler may not inline the closures of iterators, and then does not vectorize them.
+        let mut numbers = 0;
+        for (to, &x) in zip(&mut keys[..], line) {
+            *to = key(x);
+            numbers += usize::from(!x.is_nan());
+        }
+        numbers
+    }))
 }
 
 /// Sorts by the bytes of keys, from the lowest on. The words must be in the order of their indices.

@@ -211,10 +211,7 @@ impl<'a, T: Computing> Operand<'a, T> {
 
 /// [`fill_line`] with vectors.
 fn fill<B: Copy>(to: &mut [B], value: B) {
-    simd::vectorized(
-        #[inline(always)]
-        || fill_line(to, value),
-    );
+    simd::vectorized(inlined!(|| fill_line(to, value)));
 }
 
 /// Fills `buffer` with `pattern` over and over.

@@ -24,10 +24,7 @@ pub(super) fn fold_rows<T: Computing, F: Fold<T>, U>(
                 &buffer[..len]
             }
         };
-        *out = finish(simd::vectorized(
-            #[inline(always)]
-            || fold.row(row),
-        ));
+        *out = finish(simd::vectorized(inlined!(|| fold.row(row))));
         rows.advance(1);
     }
 }

@@ -234,20 +234,16 @@ pub(super) fn sums_of_pieces<R: Real, const N: usize, const S: usize>(
         && let Some((wide, x)) = in_blocks_of_halves(inputs)
     {
         by_half!(wide, registers => registers.vectorized(
-            #[inline(always)]
-            move || *all = totals_in_registers(registers, x, f),
+            inlined!(move || *all = totals_in_registers(registers, x, f)),
         ));
         return totals;
     }
     pieces.read(inputs, &mut |inputs| {
         let all = &mut *all;
-        simd::vectorized(
-            #[inline(always)]
-            move || {
-                let found = sums(inputs, f);
-                zip(&mut all[..], found).for_each(|(total, found)| *total += wide(found));
-            },
-        );
+        simd::vectorized(inlined!(move || {
+            let found = sums(inputs, f);
+            zip(&mut all[..], found).for_each(|(total, found)| *total += wide(found));
+        }));
     });
     totals
 }
@@ -339,10 +335,7 @@ impl Tile {
                 }
                 let (inputs, stride) = widened_block(inputs, row * width + start, (n, len, width), buffer);
                 let own = &mut *sums;
-                simd::vectorized(
-                    #[inline(always)]
-                    move || add_rows(inputs, (row, n, stride), numbers, own, f),
-                );
+                simd::vectorized(inlined!(move || add_rows(inputs, (row, n, stride), numbers, own, f)));
                 if (done + n) % ROWS == 0 || row + n == rows.end {
                     zip(&mut totals[..], &*sums).for_each(|(total, sum)| *total += wide(*sum));
                 }

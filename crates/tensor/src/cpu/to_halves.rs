@@ -31,19 +31,16 @@ fn in_registers<A: Computing, R: Registers>(registers: R, x: &[A], dst: &mut [u1
         return;
     }
     let ((blocks, last), (of, of_last)) = (dst.as_chunks_mut(), x.as_chunks());
-    registers.vectorized_widely(
-        #[inline(always)]
-        || {
-            let blocks = &mut blocks[..of.len()];
-            for (i, x) in of.iter().enumerate() {
-                let rounded = numbers(x, |x| x.cast());
-                blocks[i] = match round_alike(R::HALF, x, &rounded) {
-                    true => registers.narrow(&rounded),
-                    false => registers.narrow(&numbers(x, odd)),
-                };
-            }
-        },
-    );
+    registers.vectorized_widely(inlined!(|| {
+        let blocks = &mut blocks[..of.len()];
+        for (i, x) in of.iter().enumerate() {
+            let rounded = numbers(x, |x| x.cast());
+            blocks[i] = match round_alike(R::HALF, x, &rounded) {
+                true => registers.narrow(&rounded),
+                false => registers.narrow(&numbers(x, odd)),
+            };
+        }
+    }));
     zip(last, of_last).for_each(|(dst, &x)| [*dst] = R::HALF.bits_of([odd(x)]));
 }
 

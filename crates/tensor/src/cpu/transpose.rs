@@ -26,10 +26,7 @@ impl Tile {
         match size_of::<T>() {
             8 => self.copy_vectors::<f64>(bytemuck::cast_slice(data), bytemuck::cast_slice_mut(out)),
             4 => self.copy_vectors::<f32>(bytemuck::cast_slice(data), bytemuck::cast_slice_mut(out)),
-            _ => simd::vectorized(
-                #[inline(always)]
-                || self.copy_squares(data, out),
-            ),
+            _ => simd::vectorized(inlined!(|| self.copy_squares(data, out))),
         }
     }
 

@@ -276,19 +276,16 @@ pub(super) fn read_lines<T: Pod>(data: &[T], [distance, stride]: [usize; 2], len
         let tile = Tile { rows: out.len() / len, columns: len, stride, row_len: len };
         return tile.copy(data, out);
     }
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            for (i, line) in out.chunks_exact_mut(len).enumerate() {
-                let from = &data[i * distance..];
-                match stride {
-                    1 => copy_line(line, &from[..len]),
-                    0 => fill_line(line, from[0]),
-                    _ => read_line(from, stride, line),
-                }
+    simd::vectorized(inlined!(|| {
+        for (i, line) in out.chunks_exact_mut(len).enumerate() {
+            let from = &data[i * distance..];
+            match stride {
+                1 => copy_line(line, &from[..len]),
+                0 => fill_line(line, from[0]),
+                _ => read_line(from, stride, line),
             }
-        },
-    );
+        }
+    }));
 }
 
 /// `out[i] = data[i * stride]`.

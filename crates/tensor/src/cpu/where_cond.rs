@@ -35,12 +35,9 @@ pub(crate) fn where_cond<B: Value + NoUninit + Zeroable>(condition: &[u8], sides
 }
 
 fn where_cond_piece<B: Value>(condition: &[u8], yes: &[B], no: &[B], out: &mut [B]) {
-    simd::vectorized(
-        #[inline(always)]
-        || {
-            for (((out, &condition), &yes), &no) in zip(zip(zip(&mut out[..], condition), yes), no) {
-                *out = select_unpredictable(condition != 0, yes, no); // without it, this compiles to branches
-            }
-        },
-    );
+    simd::vectorized(inlined!(|| {
+        for (((out, &condition), &yes), &no) in zip(zip(zip(&mut out[..], condition), yes), no) {
+            *out = select_unpredictable(condition != 0, yes, no); // without it, this compiles to branches
+        }
+    }));
 }

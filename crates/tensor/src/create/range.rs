@@ -69,18 +69,12 @@ fn range_on_cpu(shape: Shape, numbers: [Scalar; 2], dtype: DType) -> Result<Raw>
     let mut out = Fresh::allocate("arange", shape, dtype)?;
     // A loop without branches vectorizes, so each kind of numbers has its own.
     match numbers {
-        [Scalar::Int(start), Scalar::Int(step)] => fill(
-            (&mut out, dtype),
-            #[inline(always)]
-            move |i| Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64))),
-        ),
+        [Scalar::Int(start), Scalar::Int(step)] => {
+            fill((&mut out, dtype), inlined!(move |i| Scalar::Int(start.wrapping_add(step.wrapping_mul(i as i64)))))
+        }
         floats => {
             let [first, distance] = floats.mapped(|value| decimal(value.to_f64(), dtype));
-            fill(
-                (&mut out, dtype),
-                #[inline(always)]
-                move |i| Scalar::Float(first + i as f64 * distance),
-            );
+            fill((&mut out, dtype), inlined!(move |i| Scalar::Float(first + i as f64 * distance)));
         }
     }
     Ok(out.share())
@@ -89,16 +83,10 @@ fn range_on_cpu(shape: Shape, numbers: [Scalar; 2], dtype: DType) -> Result<Raw>
 /// Element `i` becomes `number(i)`.
 fn fill((out, dtype): (&mut Fresh, DType), number: impl Fn(usize) -> Scalar + Sync + Copy) {
     match Half::of(dtype) {
-        Some(half) => cpu::fill_halves_by_number(
-            out.bits(),
-            half,
-            #[inline(always)]
-            move |i| number(i).to_f64(),
-        ),
+        Some(half) => cpu::fill_halves_by_number(out.bits(), half, inlined!(move |i| number(i).to_f64())),
         None => by_dtype!(dtype, T => cpu::fill_by_number(
             out.elements::<T>(),
-            #[inline(always)]
-            move |i| T::from_scalar(number(i)),
+            inlined!(move |i| T::from_scalar(number(i))),
         )),
     }
 }
@@ -121,14 +109,9 @@ pub(super) fn spaced(
     match base {
         Some(base) => fill(
             (&mut out, dtype),
-            #[inline(always)]
-            move |i| Scalar::Float(base.powf(spaced_number([start, end, step], steps, i))),
+            inlined!(move |i| Scalar::Float(base.powf(spaced_number([start, end, step], steps, i)))),
         ),
-        None => fill(
-            (&mut out, dtype),
-            #[inline(always)]
-            move |i| Scalar::Float(spaced_number([start, end, step], steps, i)),
-        ),
+        None => fill((&mut out, dtype), inlined!(move |i| Scalar::Float(spaced_number([start, end, step], steps, i)))),
     }
     Ok(out.share())
 }

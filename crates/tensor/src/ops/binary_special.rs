@@ -131,8 +131,7 @@ impl<R: Real> CpuKernel<R, 3> for HypotGrad {
                 a,
                 b,
                 out,
-                #[inline(always)]
-                |grad: R, a: R, b: R| grad * (a / (a * a + b * b).sqrt()), // no square of an `f16` is too large or small for `f32`
+                inlined!(|grad: R, a: R, b: R| grad * (a / (a * a + b * b).sqrt())), // no square of an `f16` is too large or small for `f32`
             );
             return Ok(());
         }
@@ -141,13 +140,12 @@ impl<R: Real> CpuKernel<R, 3> for HypotGrad {
             a,
             b,
             out,
-            #[inline(always)]
-            |grad: R, a: R, b: R| {
+            inlined!(|grad: R, a: R, b: R| {
                 let (of_a, of_b) = (a.magnitude(), b.magnitude());
                 let (more, less) = if of_a > of_b { (of_a, of_b) } else { (of_b, of_a) };
                 let ratio = less / more;
                 grad * (a / (more * (R::ONE + ratio * ratio).sqrt()))
-            },
+            }),
         );
         Ok(())
     }

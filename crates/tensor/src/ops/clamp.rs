@@ -79,11 +79,10 @@ impl<T: Num> CpuKernel<T, 2> for ClampGrad {
             grad,
             x,
             out,
-            #[inline(always)]
-            move |grad: T, x: T| {
+            inlined!(move |grad: T, x: T| {
                 let is_within = (x > low || low.is_nan()) & (x < high || high.is_nan());
                 if is_within { grad } else { T::ZERO }
-            },
+            }),
         );
         Ok(())
     }

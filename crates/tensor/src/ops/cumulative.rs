@@ -142,15 +142,12 @@ fn running_exponentials<R: Real>(lines: &mut [R], inner: usize) -> pagelock_memo
 
 /// ln(eᵃ + eᵇ), computed as in `logaddexp`.
 fn add_exponentials(before: &[f64], now: &mut [f64]) {
-    cpu::vectorized_widely(
-        #[inline(always)]
-        || {
-            for (b, &a) in zip(&mut now[..], before) {
-                let (more, less) = if a > *b || a.is_nan() { (a, *b) } else { (*b, a) };
-                *b = if a == *b { a + std::f64::consts::LN_2 } else { more + (less - more).log1p_exp() };
-            }
-        },
-    );
+    cpu::vectorized_widely(inlined!(|| {
+        for (b, &a) in zip(&mut now[..], before) {
+            let (more, less) = if a > *b || a.is_nan() { (a, *b) } else { (*b, a) };
+            *b = if a == *b { a + std::f64::consts::LN_2 } else { more + (less - more).log1p_exp() };
+        }
+    }));
 }
 
 /// The places of running extremes on the CPU.

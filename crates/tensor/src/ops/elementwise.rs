@@ -264,8 +264,7 @@ impl<T: Num> CpuKernel<T, 3> for ShareOfLarger {
             mine,
             other,
             out,
-            #[inline(always)]
-            |grad: T, mine: T, other: T| {
+            inlined!(|grad: T, mine: T, other: T| {
                 if mine < other {
                     T::ZERO
                 } else if mine == other {
@@ -273,7 +272,7 @@ impl<T: Num> CpuKernel<T, 3> for ShareOfLarger {
                 } else {
                     grad
                 }
-            },
+            }),
         );
         Ok(())
     }
@@ -578,12 +577,7 @@ impl<R: Real> CpuKernel<R, 1> for Pow {
             -2.0 => cpu::map1_long(x, out, |x: R| R::ONE / (x * x)),
             exponent => {
                 let exponent = R::from_f64(exponent);
-                cpu::map1_longest(
-                    x,
-                    out,
-                    #[inline(always)]
-                    move |x: R| x.powf(exponent),
-                );
+                cpu::map1_longest(x, out, inlined!(move |x: R| x.powf(exponent)));
             }
         }
         Ok(())

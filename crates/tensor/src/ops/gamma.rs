@@ -63,15 +63,13 @@ impl<R: Real> CpuKernel<R, 1> for Polygamma {
             0 => cpu::map1_except(
                 x,
                 out,
-                #[inline(always)]
-                |x: R| R::from_f64(digamma(wide(x))),
+                inlined!(|x: R| R::from_f64(digamma(wide(x)))),
                 (|x: R| is_outside(x, 0.0), |x: R| R::from_f64(digamma_below(wide(x)))),
             ),
             1 => cpu::map1_except(
                 x,
                 out,
-                #[inline(always)]
-                |x: R| R::from_f64(trigamma(wide(x))),
+                inlined!(|x: R| R::from_f64(trigamma(wide(x)))),
                 (|x: R| is_outside(x, 0.5), |x: R| R::from_f64(trigamma_below(wide(x)))),
             ),
             n => {

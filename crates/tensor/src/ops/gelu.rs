@@ -83,12 +83,7 @@ impl<R: Real> CpuKernel<R, 1> for Gelu {
     type Out = R;
 
     fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::map1_long(
-            x,
-            out,
-            #[inline(always)]
-            |x: R| x * share(x),
-        );
+        cpu::map1_long(x, out, inlined!(|x: R| x * share(x)));
         Ok(())
     }
 }
@@ -134,12 +129,11 @@ impl<R: Real> CpuKernel<R, 2> for GeluGrad {
             grad,
             x,
             out,
-            #[inline(always)]
-            |grad: R, x: R| {
+            inlined!(|grad: R, x: R| {
                 let s = share(x);
                 let slope = R::from_f64(2.0 * FACTOR) + R::from_f64(6.0 * FACTOR * CUBIC) * (x * x);
                 grad * (s + x * (s * (R::ONE - s)) * slope)
-            },
+            }),
         );
         Ok(())
     }

@@ -74,27 +74,21 @@ const COLUMNS: usize = 16;
 /// [`products_of_others`] for contiguous slabs of `[n, inner]`.
 fn of_slabs<R: Real>(x: &[R], grad: &[R], (slab, inner): (usize, usize), out: &mut [R]) -> pagelock_memory::Result<()> {
     if inner == 1 && slab.is_multiple_of(COLUMNS) {
-        cpu::vectorized_widely(
-            #[inline(always)]
-            || {
-                for ((x, out), &grad) in zip(zip(x.chunks_exact(slab), out.chunks_exact_mut(slab)), grad) {
-                    of_row(x, grad, out);
-                }
-            },
-        );
+        cpu::vectorized_widely(inlined!(|| {
+            for ((x, out), &grad) in zip(zip(x.chunks_exact(slab), out.chunks_exact_mut(slab)), grad) {
+                of_row(x, grad, out);
+            }
+        }));
         return Ok(());
     }
     scratch::with(inner, |products: &mut [R]| {
         let slabs = zip(zip(x.chunks_exact(slab), out.chunks_exact_mut(slab)), grad.chunks_exact(inner));
         for ((x, out), grad) in slabs {
             products.copy_from(grad);
-            cpu::vectorized_widely(
-                #[inline(always)]
-                || {
-                    suffix_products(x, inner, out);
-                    times_prefix_products(x, products, out);
-                },
-            );
+            cpu::vectorized_widely(inlined!(|| {
+                suffix_products(x, inner, out);
+                times_prefix_products(x, products, out);
+            }));
         }
         Ok(())
     })

@@ -190,18 +190,15 @@ fn count_before<T: Num>(sorted: &[T], values: &[T], right: bool, out: &mut [i64]
 }
 
 fn search<T: Num>(sorted: &[T], values: &[T], is_behind: impl Fn(T, T) -> bool + Copy, out: &mut [i64]) {
-    vectorized(
-        #[inline(always)]
-        || {
-            let ((groups, rest), (group_outs, rest_out)) = (values.as_chunks::<VALUES_AT_ONCE>(), out.as_chunks_mut());
-            for (values, out) in zip(groups, group_outs) {
-                search_at_once(sorted, values, is_behind, out);
-            }
-            for (&value, out) in zip(rest, rest_out) {
-                search_at_once(sorted, &[value], is_behind, array::from_mut(out));
-            }
-        },
-    );
+    vectorized(inlined!(|| {
+        let ((groups, rest), (group_outs, rest_out)) = (values.as_chunks::<VALUES_AT_ONCE>(), out.as_chunks_mut());
+        for (values, out) in zip(groups, group_outs) {
+            search_at_once(sorted, values, is_behind, out);
+        }
+        for (&value, out) in zip(rest, rest_out) {
+            search_at_once(sorted, &[value], is_behind, array::from_mut(out));
+        }
+    }));
 }
 
 #[inline(always)]

@@ -328,12 +328,7 @@ fn variance_grad_of_reals<R: Real>(
     let computed = scratch::with(2 * kept.elements(), |buffer: &mut [R]| {
         let (means, factors) = buffer.split_at_mut(kept.elements());
         cpu::mean(x, reduced.axes.mask(), reduced.count(&shape) as f64, (&mut *means).into());
-        cpu::map1(
-            grad,
-            (&mut *factors).into(),
-            #[inline(always)]
-            move |grad: R| grad * factor,
-        );
+        cpu::map1(grad, (&mut *factors).into(), inlined!(move |grad: R| grad * factor));
         if let (Some(geometry), true) = (reduced.channels(&shape), x.is_contiguous()) {
             return cpu::scaled_deviations(geometry, [means, factors], x.data.part(0, shape.elements()), out);
         }
@@ -343,8 +338,7 @@ fn variance_grad_of_reals<R: Real>(
             per_line(&*means),
             per_line(&*factors),
             out,
-            #[inline(always)]
-            |x: R, mean: R, factor: R| factor * (x - mean),
+            inlined!(|x: R, mean: R, factor: R| factor * (x - mean)),
         );
         Ok(())
     });
@@ -478,11 +472,10 @@ impl<T: Num> CpuKernel<T, 3> for Share {
             hits,
             shares,
             out,
-            #[inline(always)]
-            |grad: T, hit: T, shares: T| {
+            inlined!(|grad: T, hit: T, shares: T| {
                 let grad = grad.times(hit); // NaN for an infinite gradient and no hit, as in PyTorch
                 if shares == T::ONE { grad } else { T::from_f64(to_f64(grad) / to_f64(shares)) }
-            },
+            }),
         );
         Ok(())
     }

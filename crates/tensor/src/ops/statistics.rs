@@ -134,22 +134,10 @@ impl<R: Real> CpuKernel<R, 3> for ScaledPower {
         let is_one_number = |view: &CpuView<'_, R>| view.strides.iter().all(|&stride| stride == 0);
         if x.data.len() > 0 && is_one_number(&g) && is_one_number(&y) {
             let (g, y) = (g.data.get(0), y.data.get(0));
-            cpu::map1_long(
-                x,
-                out,
-                #[inline(always)]
-                move |x: R| g * (x - y).exp(),
-            );
+            cpu::map1_long(x, out, inlined!(move |x: R| g * (x - y).exp()));
             return Ok(());
         }
-        cpu::map3_long(
-            g,
-            x,
-            y,
-            out,
-            #[inline(always)]
-            |g: R, x: R, y: R| g * (x - y).exp(),
-        );
+        cpu::map3_long(g, x, y, out, inlined!(|g: R, x: R, y: R| g * (x - y).exp()));
         Ok(())
     }
 }

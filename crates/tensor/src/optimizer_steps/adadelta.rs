@@ -29,13 +29,10 @@ impl Formula for AdadeltaRule {
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [keep, new, eps, rate] = [self.rho, 1.0 - self.rho, self.eps, -now.lr].mapped(R::from_f64);
-        now.change(
-            #[inline(always)]
-            |x: R, [square, moved]: [R; 2], g| {
-                let square = square * keep + new * g * g;
-                let delta = (moved + eps).sqrt() / (square + eps).sqrt() * g;
-                (x + delta * rate, [square, moved * keep + new * delta * delta])
-            },
-        )
+        now.change(inlined!(|x: R, [square, moved]: [R; 2], g| {
+            let square = square * keep + new * g * g;
+            let delta = (moved + eps).sqrt() / (square + eps).sqrt() * g;
+            (x + delta * rate, [square, moved * keep + new * delta * delta])
+        }))
     }
 }

@@ -30,12 +30,9 @@ impl Formula for AdagradRule {
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let rate = -now.lr / (1.0 + (now.clock[0] - 1.0) * self.lr_decay);
         let [rate, eps] = [rate, self.eps].mapped(R::from_f64);
-        now.change(
-            #[inline(always)]
-            |x: R, [sum]: [R; 1], g| {
-                let sum = sum + g * g;
-                (x + rate * g / (sum.sqrt() + eps), [sum])
-            },
-        )
+        now.change(inlined!(|x: R, [sum]: [R; 1], g| {
+            let sum = sum + g * g;
+            (x + rate * g / (sum.sqrt() + eps), [sum])
+        }))
     }
 }

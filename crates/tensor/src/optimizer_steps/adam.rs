@@ -69,21 +69,15 @@ impl Formula for AdamRule {
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let moments = Moments::<R>::new(self, now);
         match self.amsgrad {
-            false => now.change(
-                #[inline(always)]
-                |x, [m, v], g| {
-                    let (m, v) = moments.next(m, v, g);
-                    (moments.moved(x, m, v), [m, v])
-                },
-            ),
-            true => now.change(
-                #[inline(always)]
-                |x, [m, v, most], g| {
-                    let (m, v) = moments.next(m, v, g);
-                    let most = most.extreme::<true>(v);
-                    (moments.moved(x, m, most), [m, v, most])
-                },
-            ),
+            false => now.change(inlined!(|x, [m, v], g| {
+                let (m, v) = moments.next(m, v, g);
+                (moments.moved(x, m, v), [m, v])
+            })),
+            true => now.change(inlined!(|x, [m, v, most], g| {
+                let (m, v) = moments.next(m, v, g);
+                let most = most.extreme::<true>(v);
+                (moments.moved(x, m, most), [m, v, most])
+            })),
         }
     }
 }

@@ -30,12 +30,9 @@ impl Formula for AdamaxRule {
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let rate = -now.lr / (1.0 - self.betas[0].powi(now.clock[0] as i32));
         let [new_mean, keep, eps, rate] = [1.0 - self.betas[0], self.betas[1], self.eps, rate].mapped(R::from_f64);
-        now.change(
-            #[inline(always)]
-            |x: R, [m, u]: [R; 2], g| {
-                let (m, u) = (m * (R::ONE - new_mean) + new_mean * g, (u * keep).extreme::<true>(g.magnitude() + eps));
-                (x + rate * m / u, [m, u])
-            },
-        )
+        now.change(inlined!(|x: R, [m, u]: [R; 2], g| {
+            let (m, u) = (m * (R::ONE - new_mean) + new_mean * g, (u * keep).extreme::<true>(g.magnitude() + eps));
+            (x + rate * m / u, [m, u])
+        }))
     }
 }

@@ -36,13 +36,10 @@ impl Formula for AsgdRule {
         let [_, eta, mu] = now.clock;
         let [shrink, rate, share] = [1.0 - self.lambd * eta, -eta, mu].mapped(R::from_f64);
         let is_copied = mu == 1.0;
-        now.change(
-            #[inline(always)]
-            |x: R, [average]: [R; 1], g| {
-                let x = x * shrink + g * rate;
-                (x, [if is_copied { x } else { average + (x - average) * share }])
-            },
-        )
+        now.change(inlined!(|x: R, [average]: [R; 1], g| {
+            let x = x * shrink + g * rate;
+            (x, [if is_copied { x } else { average + (x - average) * share }])
+        }))
     }
 }
 

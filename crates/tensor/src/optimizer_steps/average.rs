@@ -65,9 +65,6 @@ impl Formula for AverageRule {
         let share = self.decay.map_or(1.0 / (now.clock[0] + 1.0), |decay| 1.0 - decay);
         let is_first = now.clock[0] == 0.0;
         let share = R::from_f64(share);
-        now.change(
-            #[inline(always)]
-            |a: R, []: [R; 0], x| (if is_first { x } else { a + share * (x - a) }, []),
-        )
+        now.change(inlined!(|a: R, []: [R; 0], x| (if is_first { x } else { a + share * (x - a) }, [])))
     }
 }

@@ -80,19 +80,16 @@ fn each<R: Real, const N: usize>(
 ) {
     let len = parameter.len();
     let (kept, grad) = (kept.each_mut().mapped(|kept| &mut kept[..len]), &grad[..len]);
-    vectorized(
-        #[inline(always)]
-        move || {
-            for i in 0..len {
-                let (x, grad) = prelude.apply(parameter[i], grad[i]);
-                let (x, new) = f(x, from_fn(|k| kept[k][i]), grad);
-                parameter[i] = x;
-                for k in 0..N {
-                    kept[k][i] = new[k];
-                }
+    vectorized(inlined!(move || {
+        for i in 0..len {
+            let (x, grad) = prelude.apply(parameter[i], grad[i]);
+            let (x, new) = f(x, from_fn(|k| kept[k][i]), grad);
+            parameter[i] = x;
+            for k in 0..N {
+                kept[k][i] = new[k];
             }
-        },
-    );
+        }
+    }));
 }
 
 /// The elements from index `start` on, as many as `buffer` holds: in place, or widened into `buffer`.

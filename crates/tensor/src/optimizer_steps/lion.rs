@@ -29,14 +29,11 @@ impl Formula for LionRule {
         let [keep, keep_mean] = self.betas.mapped(R::from_f64);
         let [new, new_mean] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
         let (rate, zero) = (R::from_f64(-now.lr), R::ZERO);
-        now.change(
-            #[inline(always)]
-            |x: R, [m]: [R; 1], g| {
-                let direction = m * keep + g * new;
-                let step = if direction > zero { rate } else { -rate };
-                let step = if direction == zero { zero } else { step };
-                (x + if direction.is_nan() { direction } else { step }, [m * keep_mean + g * new_mean])
-            },
-        )
+        now.change(inlined!(|x: R, [m]: [R; 1], g| {
+            let direction = m * keep + g * new;
+            let step = if direction > zero { rate } else { -rate };
+            let step = if direction == zero { zero } else { step };
+            (x + if direction.is_nan() { direction } else { step }, [m * keep_mean + g * new_mean])
+        }))
     }
 }

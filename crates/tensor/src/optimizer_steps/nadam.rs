@@ -44,14 +44,11 @@ impl Formula for NAdamRule {
         let share = R::from_f64(1.0 - self.betas[1].powi(steps as i32));
         let [keep_square, eps] = [self.betas[1], self.eps].mapped(R::from_f64);
         let [new_mean, new_square] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
-        now.change(
-            #[inline(always)]
-            |x: R, [m, v]: [R; 2], g| {
-                let (m, v) = (m * (R::ONE - new_mean) + new_mean * g, v * keep_square + new_square * g * g);
-                let root = (v / share).sqrt() + eps;
-                (x + of_grad * g / root + of_mean * m / root, [m, v])
-            },
-        )
+        now.change(inlined!(|x: R, [m, v]: [R; 2], g| {
+            let (m, v) = (m * (R::ONE - new_mean) + new_mean * g, v * keep_square + new_square * g * g);
+            let root = (v / share).sqrt() + eps;
+            (x + of_grad * g / root + of_mean * m / root, [m, v])
+        }))
     }
 }
 

@@ -39,14 +39,11 @@ impl Formula for RAdamRule {
         let [rate, eps] = [rate * rectified.unwrap_or(1.0), self.eps].mapped(R::from_f64);
         let [new_mean, new_square] = self.betas.mapped(|beta| R::from_f64(1.0 - beta));
         let keep_square = R::from_f64(self.betas[1]);
-        now.change(
-            #[inline(always)]
-            |x: R, [m, v]: [R; 2], g| {
-                let (m, v) = (m * (R::ONE - new_mean) + new_mean * g, v * keep_square + new_square * g * g);
-                let step = rate * m;
-                (x + if is_known { step / (v.sqrt() + eps) } else { step }, [m, v])
-            },
-        )
+        now.change(inlined!(|x: R, [m, v]: [R; 2], g| {
+            let (m, v) = (m * (R::ONE - new_mean) + new_mean * g, v * keep_square + new_square * g * g);
+            let step = rate * m;
+            (x + if is_known { step / (v.sqrt() + eps) } else { step }, [m, v])
+        }))
     }
 }
 

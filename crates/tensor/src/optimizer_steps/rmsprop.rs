@@ -48,22 +48,19 @@ impl RmsPropRule {
         let [keep, new, eps, momentum, rate] =
             [self.alpha, 1.0 - self.alpha, self.eps, self.momentum, -now.lr].mapped(R::from_f64);
         let (centered, has_momentum) = (self.centered, self.momentum > 0.0);
-        now.change(
-            #[inline(always)]
-            |x: R, mut kept: [R; N], g| {
-                kept[0] = kept[0] * keep + new * g * g;
-                let mut square = kept[0];
-                if centered {
-                    kept[1] = kept[1] * keep + new * g;
-                    square = square - kept[1] * kept[1];
-                }
-                let mut direction = g / (square.sqrt() + eps);
-                if has_momentum {
-                    kept[N - 1] = kept[N - 1] * momentum + direction;
-                    direction = kept[N - 1];
-                }
-                (x + rate * direction, kept)
-            },
-        )
+        now.change(inlined!(|x: R, mut kept: [R; N], g| {
+            kept[0] = kept[0] * keep + new * g * g;
+            let mut square = kept[0];
+            if centered {
+                kept[1] = kept[1] * keep + new * g;
+                square = square - kept[1] * kept[1];
+            }
+            let mut direction = g / (square.sqrt() + eps);
+            if has_momentum {
+                kept[N - 1] = kept[N - 1] * momentum + direction;
+                direction = kept[N - 1];
+            }
+            (x + rate * direction, kept)
+        }))
     }
 }

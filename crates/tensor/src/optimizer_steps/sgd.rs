@@ -84,24 +84,15 @@ impl Formula for SgdRule {
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [rate, momentum, share] = [-now.lr, self.momentum, self.share(now.tensors.is_first)].mapped(R::from_f64);
         match (&now.tensors.kept[0], self.nesterov) {
-            (None, _) => now.change(
-                #[inline(always)]
-                |x: R, [], g: R| (x + g * rate, []),
-            ),
-            (Some(_), false) => now.change(
-                #[inline(always)]
-                |x: R, [b]: [R; 1], g: R| {
-                    let b = b * momentum + g * share;
-                    (x + b * rate, [b])
-                },
-            ),
-            (Some(_), true) => now.change(
-                #[inline(always)]
-                |x: R, [b]: [R; 1], g: R| {
-                    let b = b * momentum + g * share;
-                    (x + (g + b * momentum) * rate, [b])
-                },
-            ),
+            (None, _) => now.change(inlined!(|x: R, [], g: R| (x + g * rate, []))),
+            (Some(_), false) => now.change(inlined!(|x: R, [b]: [R; 1], g: R| {
+                let b = b * momentum + g * share;
+                (x + b * rate, [b])
+            })),
+            (Some(_), true) => now.change(inlined!(|x: R, [b]: [R; 1], g: R| {
+                let b = b * momentum + g * share;
+                (x + (g + b * momentum) * rate, [b])
+            })),
         }
     }
 }

@@ -20,12 +20,7 @@ pub(crate) const CHUNK: usize = 16 * 1024;
 
 /// Uniform in [0, 1).
 pub(crate) fn fill_uniform<R: Units<ROWS>, const ROWS: usize>(draw: Draw, mut out: StoredMut<'_, R>) {
-    fill(
-        draw,
-        out.all(),
-        #[inline(always)]
-        |words| R::units(words),
-    );
+    fill(draw, out.all(), inlined!(|words| R::units(words)));
     if let StoredMut::Halves(bits, half) = out {
         // Numbers near 1 were rounded up to 1, which is outside the range.
         let [one, below] = half.bits_of([1.0, 1.0 - 1.0 / 256.0]);
@@ -35,12 +30,7 @@ pub(crate) fn fill_uniform<R: Units<ROWS>, const ROWS: usize>(draw: Draw, mut ou
 
 /// From the normal distribution with mean 0 and variance 1.
 pub(crate) fn fill_normal<R: Units<ROWS>, const ROWS: usize>(draw: Draw, out: StoredMut<'_, R>) {
-    fill(
-        draw,
-        out,
-        #[inline(always)]
-        |words| normals::<R, ROWS>(words),
-    );
+    fill(draw, out, inlined!(|words| normals::<R, ROWS>(words)));
 }
 
 /// Fills `out` with `numbers` of consecutive blocks of counters, row after row.
@@ -54,16 +44,13 @@ fn fill<R: Units<ROWS>, const ROWS: usize>(
         let first = start.wrapping_add(counters_of_chunks(chunk, ROWS));
         out.each_piece(|at, out| {
             let first = first.wrapping_add((at / ROWS) as u64);
-            vectorized_widely(
-                #[inline(always)]
-                || {
-                    for (block, out) in out.chunks_mut(ROWS * LANES).enumerate() {
-                        let position = first.wrapping_add((block * LANES) as u64);
-                        let numbers = numbers(philox(seed, position, stream));
-                        out.copy_from(&numbers.flattened()[..out.len()]);
-                    }
-                },
-            );
+            vectorized_widely(inlined!(|| {
+                for (block, out) in out.chunks_mut(ROWS * LANES).enumerate() {
+                    let position = first.wrapping_add((block * LANES) as u64);
+                    let numbers = numbers(philox(seed, position, stream));
+                    out.copy_from(&numbers.flattened()[..out.len()]);
+                }
+            }));
         });
     });
 }

@@ -99,8 +99,7 @@ pub(crate) fn atan2(y: f64, x: f64) -> f64 {
     let scale = if is_small { 1e20 } else { scale };
     angle(
         (y * scale, x * scale),
-        #[inline(always)]
-        |z| {
+        inlined!(|z| {
             polynomial(
                 z,
                 [
@@ -117,7 +116,7 @@ pub(crate) fn atan2(y: f64, x: f64) -> f64 {
                     -3.333_333_333_333_32e-1,
                 ],
             )
-        },
+        }),
     )
 }
 

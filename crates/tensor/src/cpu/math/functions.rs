@@ -188,8 +188,7 @@ fn sin_cos(x: f64) -> (f64, f64, u64) {
 fn angle(y: f64, x: f64) -> f64 {
     super::angles::angle(
         (y, x),
-        #[inline(always)]
-        |z| {
+        inlined!(|z| {
             polynomial(
                 z,
                 [
@@ -201,7 +200,7 @@ fn angle(y: f64, x: f64) -> f64 {
                     -3.333_333_251_286_273e-1,
                 ],
             )
-        },
+        }),
     )
 }
 

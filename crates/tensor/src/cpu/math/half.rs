@@ -50,28 +50,18 @@ impl Half {
     fn widen_each(self, bits: &[u16], to: &mut [f32]) {
         let pairs = zip(&mut to[..], bits);
         match self {
-            Half::F16 => vectorized(
-                #[inline(always)]
-                || pairs.for_each(|(to, &bits)| *to = f16_to_f32(f16::from_bits(bits))),
-            ),
-            Half::BF16 => vectorized(
-                #[inline(always)]
-                || pairs.for_each(|(to, &bits)| *to = bf16_to_f32(bf16::from_bits(bits))),
-            ),
+            Half::F16 => vectorized(inlined!(|| pairs.for_each(|(to, &bits)| *to = f16_to_f32(f16::from_bits(bits))))),
+            Half::BF16 => {
+                vectorized(inlined!(|| pairs.for_each(|(to, &bits)| *to = bf16_to_f32(bf16::from_bits(bits)))))
+            }
         }
     }
 
     fn narrow_each(self, from: &[f32], bits: &mut [u16]) {
         let pairs = zip(&mut bits[..], from);
         match self {
-            Half::F16 => vectorized(
-                #[inline(always)]
-                || pairs.for_each(|(bits, &x)| *bits = f32_to_f16(x).to_bits()),
-            ),
-            Half::BF16 => vectorized(
-                #[inline(always)]
-                || pairs.for_each(|(bits, &x)| *bits = f32_to_bf16(x).to_bits()),
-            ),
+            Half::F16 => vectorized(inlined!(|| pairs.for_each(|(bits, &x)| *bits = f32_to_f16(x).to_bits()))),
+            Half::BF16 => vectorized(inlined!(|| pairs.for_each(|(bits, &x)| *bits = f32_to_bf16(x).to_bits()))),
         }
     }
 }
@@ -85,14 +75,11 @@ fn in_blocks<A, B>(
 ) {
     let len = from.len().min(to.len());
     let ((from, last_from), (to, last)) = (from[..len].as_chunks(), to[..len].as_chunks_mut());
-    registers.vectorized_where_faster(
-        #[inline(always)]
-        || {
-            for (to, from) in zip(&mut to[..], from) {
-                *to = block(from);
-            }
-        },
-    );
+    registers.vectorized_where_faster(inlined!(|| {
+        for (to, from) in zip(&mut to[..], from) {
+            *to = block(from);
+        }
+    }));
     each(last_from, last);
 }
 
@@ -273,8 +260,7 @@ mod wide {
             let ((doubles, last), (bits, last_bits)) = (doubles.as_chunks(), bits.as_chunks_mut());
             Simd::vectorize(
                 simd,
-                #[inline(always)]
-                || {
+                inlined!(|| {
                     let (behind, one) = (simd.avx512f._mm512_set1_epi64(BEHIND), simd.avx._mm256_set1_epi32(1));
                     let bits = &mut bits[..doubles.len()];
                     for (i, doubles) in doubles.iter().enumerate() {
@@ -285,7 +271,7 @@ mod wide {
                         let odd = simd.avx512vl._mm256_mask_or_epi32(towards_zero, are_more, towards_zero, one);
                         bits[i] = self.0.narrow(&bytemuck::cast(odd));
                     }
-                },
+                }),
             );
             zip(last_bits, last).for_each(|(bits, &x)| *bits = f32_to_f16(f64_to_f32_odd(x)).to_bits());
             true
@@ -320,20 +306,13 @@ mod wide {
 
         #[inline(always)]
         fn widen(self, bits: &Block) -> [f32; BLOCK] {
-            each(
-                bits,
-                #[inline(always)]
-                |bits| bf16_to_f32(bf16::from_bits(bits)),
-            )
+            each(bits, inlined!(|bits| bf16_to_f32(bf16::from_bits(bits))))
         }
 
         #[inline(always)]
         fn narrow(self, numbers: &[f32; BLOCK]) -> Block {
-            let rounded: [[[u32; 8]; 2]; BLOCK / 16] = bytemuck::cast(each(
-                numbers,
-                #[inline(always)]
-                |x| rounded_above(x) >> 16,
-            ));
+            let rounded: [[[u32; 8]; 2]; BLOCK / 16] =
+                bytemuck::cast(each(numbers, inlined!(|x| rounded_above(x) >> 16)));
             let (mut bits, mut i) = ([[0; 16]; BLOCK / 16], 0);
             while i < BLOCK / 16 {
                 bits[i] = self.packed(rounded[i]);

@@ -88,14 +88,11 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
             }
             let (largest, of_sums) = (&*largest, &*of_sums);
             by_rows(inputs, (inner, TASK), out, &|_, inputs, out| {
-                simd::vectorized_widely(
-                    #[inline(always)]
-                    || {
-                        for (row, out) in out.chunks_exact_mut(inner).enumerate() {
-                            results::<R, F, N>(rows_of(inputs, row * inner, inner), largest, of_sums, out);
-                        }
-                    },
-                );
+                simd::vectorized_widely(inlined!(|| {
+                    for (row, out) in out.chunks_exact_mut(inner).enumerate() {
+                        results::<R, F, N>(rows_of(inputs, row * inner, inner), largest, of_sums, out);
+                    }
+                }));
             })
         })
     }
@@ -106,16 +103,13 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
         let &Slab { inputs, inner, .. } = self;
         let inputs = inputs.mapped(|input| input.part(first * inner, of_blocks.len() / 2 * rows));
         by_rows(inputs, (rows * inner, TASK), of_blocks.into(), &|_, inputs, of_blocks| {
-            simd::vectorized_widely(
-                #[inline(always)]
-                || {
-                    for (j, of_block) in of_blocks.chunks_exact_mut(2 * inner).enumerate() {
-                        let (largest, sums) = of_block.split_at_mut(inner);
-                        let inputs = rows_of(inputs, j * rows * inner, rows * inner);
-                        Block { inputs, rows, stride: inner }.statistics::<F>(largest, sums, &mut []);
-                    }
-                },
-            );
+            simd::vectorized_widely(inlined!(|| {
+                for (j, of_block) in of_blocks.chunks_exact_mut(2 * inner).enumerate() {
+                    let (largest, sums) = of_block.split_at_mut(inner);
+                    let inputs = rows_of(inputs, j * rows * inner, rows * inner);
+                    Block { inputs, rows, stride: inner }.statistics::<F>(largest, sums, &mut []);
+                }
+            }));
         })
     }
 
@@ -148,33 +142,30 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
         columns: &mut Columns<'_, half::Block>,
     ) {
         let row_len = self.inner / half::BLOCK;
-        registers.vectorized_widely(
-            #[inline(always)]
-            || {
-                let registers = InAnyOrder(registers);
-                for column in 0..columns.width() {
-                    let mut of_sums = [R::ZERO; half::BLOCK];
-                    for row in 0..self.n {
-                        let x = widened(registers, inputs, row * row_len + first + column);
-                        for (lane, sum) in of_sums.iter_mut().enumerate() {
-                            *sum = *sum + F::term(lane_of(&x, lane), R::ZERO);
-                        }
-                    }
-                    for of_sum in &mut of_sums {
-                        *of_sum = F::of_sum(*of_sum);
-                    }
-                    for row in 0..self.n {
-                        let x = widened(registers, inputs, row * row_len + first + column);
-                        let mut results = [R::ZERO; half::BLOCK];
-                        for (lane, result) in results.iter_mut().enumerate() {
-                            *result = F::result(lane_of(&x, lane), R::ZERO, of_sums[lane]);
-                        }
-                        let Some(out) = columns.get_mut(row, column) else { return };
-                        *out = R::narrowed(registers, &results);
+        registers.vectorized_widely(inlined!(|| {
+            let registers = InAnyOrder(registers);
+            for column in 0..columns.width() {
+                let mut of_sums = [R::ZERO; half::BLOCK];
+                for row in 0..self.n {
+                    let x = widened(registers, inputs, row * row_len + first + column);
+                    for (lane, sum) in of_sums.iter_mut().enumerate() {
+                        *sum = *sum + F::term(lane_of(&x, lane), R::ZERO);
                     }
                 }
-            },
-        );
+                for of_sum in &mut of_sums {
+                    *of_sum = F::of_sum(*of_sum);
+                }
+                for row in 0..self.n {
+                    let x = widened(registers, inputs, row * row_len + first + column);
+                    let mut results = [R::ZERO; half::BLOCK];
+                    for (lane, result) in results.iter_mut().enumerate() {
+                        *result = F::result(lane_of(&x, lane), R::ZERO, of_sums[lane]);
+                    }
+                    let Some(out) = columns.get_mut(row, column) else { return };
+                    *out = R::narrowed(registers, &results);
+                }
+            }
+        }));
     }
 
     fn few_rows_of<F: Formula<N>, T: Send>(
@@ -195,25 +186,19 @@ impl<R: Real, const N: usize> Slab<'_, R, N> {
                 let block = self.block(first, [n, padded], &mut buffer);
                 let (largest, sums) = (&mut largest[..padded], &mut sums[..padded]);
                 let terms = terms.as_mut().map_or(&mut [][..], |terms| &mut terms[..n * padded]);
-                simd::vectorized_widely(
-                    #[inline(always)]
-                    || {
-                        block.statistics::<F>(largest, sums, terms);
-                        for sum in &mut *sums {
-                            *sum = F::of_sum(*sum);
-                        }
-                    },
-                );
+                simd::vectorized_widely(inlined!(|| {
+                    block.statistics::<F>(largest, sums, terms);
+                    for sum in &mut *sums {
+                        *sum = F::of_sum(*sum);
+                    }
+                }));
                 for row in 0..n {
                     let Some(out) = columns.row_mut(row) else { return };
                     stored(&mut out[start..][..len]).write_in(&mut of_row[..len], |out| {
-                        simd::vectorized_widely(
-                            #[inline(always)]
-                            || match F::SCALES_TERMS {
-                                true => scaled(&terms[row * padded..], sums, out),
-                                false => results::<R, F, N>(block.row(row, len), largest, sums, out),
-                            },
-                        );
+                        simd::vectorized_widely(inlined!(|| match F::SCALES_TERMS {
+                            true => scaled(&terms[row * padded..], sums, out),
+                            false => results::<R, F, N>(block.row(row, len), largest, sums, out),
+                        }));
                     });
                 }
             }
@@ -314,30 +299,26 @@ impl<'a, R: Real> Statistics<'a, R> {
     /// larger.
     fn add<F: Formula<N>, const N: usize>(&mut self, largest: &[R], sums: &[R]) {
         let columns = zip(zip(&mut *self.largest, &mut self.totals[..]), zip(largest, sums));
-        simd::vectorized_widely(
-            #[inline(always)]
-            || {
-                for ((largest, total), (&of_block, &sum)) in columns {
-                    if F::SHIFTED {
-                        let now = greater(*largest, of_block);
-                        let [before, of_block] = [*largest, of_block].mapped(|x| (x - or_zero(now)).exp_below());
-                        *total = *total * wide(before) + wide(sum) * wide(of_block);
-                        *largest = now;
-                    } else {
-                        *total += wide(sum);
-                    }
+        simd::vectorized_widely(inlined!(|| {
+            for ((largest, total), (&of_block, &sum)) in columns {
+                if F::SHIFTED {
+                    let now = greater(*largest, of_block);
+                    let [before, of_block] = [*largest, of_block].mapped(|x| (x - or_zero(now)).exp_below());
+                    *total = *total * wide(before) + wide(sum) * wide(of_block);
+                    *largest = now;
+                } else {
+                    *total += wide(sum);
                 }
-            },
-        );
+            }
+        }));
     }
 
     /// Writes `F::of_sum` of the sums.
     fn finish<F: Formula<N>, const N: usize>(self) {
         let columns = zip(self.of_sums, &self.totals[..]);
-        simd::vectorized_widely(
-            #[inline(always)]
-            || columns.for_each(|(of_sum, &total)| *of_sum = F::of_sum(R::from_f64(total))),
-        );
+        simd::vectorized_widely(inlined!(
+            || columns.for_each(|(of_sum, &total)| *of_sum = F::of_sum(R::from_f64(total)))
+        ));
     }
 }
 

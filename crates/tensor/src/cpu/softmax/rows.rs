@@ -31,33 +31,30 @@ const GROUP: usize = 1024;
 /// The loss of each row: `losses[i] = log Σ exp(x[i, …]) − x[i, target[i]]`.
 pub(crate) fn cross_entropy<R: Real>(x: Stored<'_, R>, target: &[i64], row_len: usize, losses: &mut [R]) -> Result<()> {
     by_rows([x], (row_len, CHUNK / 4), losses.into(), &|first, [x], losses| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            move || {
-                let mut buffer = [R::ZERO; GROUP];
-                let target = &target[first..][..losses.len()];
-                if row_len <= SHORT {
-                    let tiles = zip(zip(x.chunks(LANES * row_len), losses.chunks_mut(LANES)), target.chunks(LANES));
-                    for ((x, losses), target) in tiles {
-                        let log = &mut buffer[..x.len()];
-                        short_rows::<R, LogSoftmax, 1>([x], row_len, log);
-                        for ((loss, log), class) in zip(zip(&mut losses[..], log.chunks_exact(row_len)), target) {
-                            *loss = -log[*class as usize];
-                        }
-                    }
-                    return;
-                }
-                let group = rows_per_group::<LANES>(row_len, GROUP);
-                let groups = zip(zip(x.chunks(group * row_len), losses.chunks_mut(group)), target.chunks(group));
-                for ((x, losses), target) in groups {
-                    let [largest, mut logs] = exp_of_rows(x, row_len, &mut buffer, false);
-                    apply_of_sum::<R, LogSoftmax, 1>(&mut logs[..losses.len()]);
-                    for (i, loss) in losses.iter_mut().enumerate() {
-                        *loss = -(x[i * row_len + target[i] as usize] - largest[i] - logs[i]);
+        simd::vectorized_widely(inlined!(move || {
+            let mut buffer = [R::ZERO; GROUP];
+            let target = &target[first..][..losses.len()];
+            if row_len <= SHORT {
+                let tiles = zip(zip(x.chunks(LANES * row_len), losses.chunks_mut(LANES)), target.chunks(LANES));
+                for ((x, losses), target) in tiles {
+                    let log = &mut buffer[..x.len()];
+                    short_rows::<R, LogSoftmax, 1>([x], row_len, log);
+                    for ((loss, log), class) in zip(zip(&mut losses[..], log.chunks_exact(row_len)), target) {
+                        *loss = -log[*class as usize];
                     }
                 }
-            },
-        );
+                return;
+            }
+            let group = rows_per_group::<LANES>(row_len, GROUP);
+            let groups = zip(zip(x.chunks(group * row_len), losses.chunks_mut(group)), target.chunks(group));
+            for ((x, losses), target) in groups {
+                let [largest, mut logs] = exp_of_rows(x, row_len, &mut buffer, false);
+                apply_of_sum::<R, LogSoftmax, 1>(&mut logs[..losses.len()]);
+                for (i, loss) in losses.iter_mut().enumerate() {
+                    *loss = -(x[i * row_len + target[i] as usize] - largest[i] - logs[i]);
+                }
+            }
+        }));
     })
 }
 
@@ -71,28 +68,25 @@ pub(crate) fn cross_entropy_grad<R: Real>(
 ) -> Result<()> {
     let grad = &grad;
     by_rows([x], (row_len, CHUNK / 4), out, &|first, [x], out| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            move || {
-                if row_len <= SHORT {
-                    short_rows::<R, Softmax, 1>([x], row_len, out);
+        simd::vectorized_widely(inlined!(move || {
+            if row_len <= SHORT {
+                short_rows::<R, Softmax, 1>([x], row_len, out);
+            }
+            let group = rows_per_group::<LANES>(row_len, GROUP) * row_len;
+            for (i, out) in out.chunks_mut(group).enumerate() {
+                let [_, sums] = match row_len <= SHORT {
+                    true => [[R::ONE; LANES]; 2],
+                    false => exp_of_rows(&x[i * group..][..out.len()], row_len, out, true),
+                };
+                let rows = first + i * group / row_len..;
+                for ((row, out), sum) in zip(zip(rows, out.chunks_exact_mut(row_len)), sums) {
+                    let (class, grad) = (target[row] as usize, grad(row));
+                    let (probability, factor) = (out[class] / sum, grad / sum);
+                    out.iter_mut().for_each(|x| *x = *x * factor);
+                    out[class] = (probability - R::ONE) * grad;
                 }
-                let group = rows_per_group::<LANES>(row_len, GROUP) * row_len;
-                for (i, out) in out.chunks_mut(group).enumerate() {
-                    let [_, sums] = match row_len <= SHORT {
-                        true => [[R::ONE; LANES]; 2],
-                        false => exp_of_rows(&x[i * group..][..out.len()], row_len, out, true),
-                    };
-                    let rows = first + i * group / row_len..;
-                    for ((row, out), sum) in zip(zip(rows, out.chunks_exact_mut(row_len)), sums) {
-                        let (class, grad) = (target[row] as usize, grad(row));
-                        let (probability, factor) = (out[class] / sum, grad / sum);
-                        out.iter_mut().for_each(|x| *x = *x * factor);
-                        out[class] = (probability - R::ONE) * grad;
-                    }
-                }
-            },
-        );
+            }
+        }));
     })
 }
 
@@ -115,19 +109,16 @@ pub(super) fn run<R: Real, F: Formula<N>, const N: usize>(
         return Ok(());
     }
     by_rows(inputs, chunk, out, &|_, inputs, out| {
-        simd::vectorized_widely(
-            #[inline(always)]
-            move || {
-                if row_len <= SHORT {
-                    return short_rows::<R, F, N>(inputs, row_len, out);
-                }
-                let mut buffer = [R::ZERO; GROUP];
-                let group = rows_per_group::<LANES>(row_len, GROUP) * row_len;
-                for (i, out) in out.chunks_mut(group).enumerate() {
-                    longer_rows::<R, F, N>(rows_of(inputs, i * group, out.len()), row_len, out, &mut buffer);
-                }
-            },
-        );
+        simd::vectorized_widely(inlined!(move || {
+            if row_len <= SHORT {
+                return short_rows::<R, F, N>(inputs, row_len, out);
+            }
+            let mut buffer = [R::ZERO; GROUP];
+            let group = rows_per_group::<LANES>(row_len, GROUP) * row_len;
+            for (i, out) in out.chunks_mut(group).enumerate() {
+                longer_rows::<R, F, N>(rows_of(inputs, i * group, out.len()), row_len, out, &mut buffer);
+            }
+        }));
     })
 }
 
@@ -137,20 +128,9 @@ struct OfHalves<R, F>(PhantomData<fn() -> (R, F)>);
 impl<R: Real, F: Formula<N>, const N: usize> RowOfHalves<N> for OfHalves<R, F> {
     #[inline(always)]
     fn compute(&self, registers: impl Registers, _: usize, inputs: [&[Block]; N], out: &mut [Block]) {
-        let [sum] = sums_in_registers(
-            registers,
-            inputs,
-            #[inline(always)]
-            |x: [R; N]| [F::term(x, R::ZERO)],
-        );
+        let [sum] = sums_in_registers(registers, inputs, inlined!(|x: [R; N]| [F::term(x, R::ZERO)]));
         let of_sum = F::of_sum(sum);
-        map_in_registers(
-            registers,
-            inputs,
-            out,
-            #[inline(always)]
-            |x: [R; N]| F::result(x, R::ZERO, of_sum),
-        );
+        map_in_registers(registers, inputs, out, inlined!(|x: [R; N]| F::result(x, R::ZERO, of_sum)));
     }
 }
 
@@ -163,23 +143,12 @@ fn long_row<R: Real, F: Formula<N>, const N: usize>(
     let [largest, sum] = match F::SHIFTED {
         true => exp_of_long_row(inputs, pieces),
         false => {
-            let [sum] = sums_of_long_row(
-                inputs,
-                pieces,
-                #[inline(always)]
-                |x| [F::term(x, R::ZERO)],
-            );
+            let [sum] = sums_of_long_row(inputs, pieces, inlined!(|x| [F::term(x, R::ZERO)]));
             [R::ZERO, sum]
         }
     };
     let of_sum = F::of_sum(sum);
-    map_long_row(
-        inputs,
-        out,
-        pieces,
-        #[inline(always)]
-        |x| F::result(x, largest, of_sum),
-    );
+    map_long_row(inputs, out, pieces, inlined!(|x| F::result(x, largest, of_sum)));
 }
 
 /// Computes the rows of a group. `buffer` has space for [`GROUP`] numbers.
@@ -193,27 +162,14 @@ fn longer_rows<R: Real, F: Formula<N>, const N: usize>(
     let rows = out.len() / row_len;
     let [largest, mut of_sums] = match F::SHIFTED {
         true => exp_of_rows(inputs[0], row_len, if F::SCALES_TERMS { &mut *out } else { buffer }, F::SCALES_TERMS),
-        false => [
-            [R::ZERO; LANES],
-            sums_of_rows(
-                inputs,
-                row_len,
-                #[inline(always)]
-                |x| F::term(x, R::ZERO),
-            ),
-        ],
+        false => [[R::ZERO; LANES], sums_of_rows(inputs, row_len, inlined!(|x| F::term(x, R::ZERO)))],
     };
     apply_of_sum::<R, F, N>(&mut of_sums[..rows]);
     for (i, out) in out.chunks_exact_mut(row_len).enumerate() {
         let (largest, of_sum) = (largest[i], of_sums[i]);
         match F::SCALES_TERMS {
             true => out.iter_mut().for_each(|x| *x = *x * of_sum),
-            false => map(
-                rows_of(inputs, i * row_len, row_len),
-                out,
-                #[inline(always)]
-                move |x| F::result(x, largest, of_sum),
-            ),
+            false => map(rows_of(inputs, i * row_len, row_len), out, inlined!(move |x| F::result(x, largest, of_sum))),
         }
     }
 }
@@ -343,12 +299,7 @@ fn exp_of_rows<R: Real>(x: &[R], row_len: usize, out: &mut [R], keep_all: bool) 
         let offset = |i: usize| i * row_len + if keep_all { start } else { 0 };
         for (i, x) in x.chunks_exact(row_len).enumerate() {
             let largest = largest_of[i];
-            map(
-                [&x[start..][..len]],
-                &mut out[offset(i)..][..len],
-                #[inline(always)]
-                move |[x]| (x - largest).exp_below(),
-            );
+            map([&x[start..][..len]], &mut out[offset(i)..][..len], inlined!(move |[x]| (x - largest).exp_below()));
         }
         for (i, total) in totals.iter_mut().enumerate().take(x.len() / row_len) {
             let [sum] = sums([&out[offset(i)..][..len]], |[x]| [x]);

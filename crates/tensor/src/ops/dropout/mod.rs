@@ -70,18 +70,15 @@ fn kept(p: f32, draw: Draw, len: usize) -> Result<Tensor<Int>> {
 
 /// Sets the bits of numbers that are at least `p`, in whole blocks.
 fn keep(p: f32, numbers: &[f32], bytes: &mut [u8]) {
-    vectorized(
-        #[inline(always)]
-        move || {
-            for (bytes, numbers) in zip(bytes.chunks_exact_mut(BYTES), numbers.chunks_exact(BLOCK)) {
-                bytes.set_to(0);
-                for (bit, numbers) in numbers.chunks_exact(BYTES).enumerate() {
-                    let pairs = zip(&mut bytes[..], numbers);
-                    pairs.for_each(|(byte, &number)| *byte |= u8::from(number >= p) << bit);
-                }
+    vectorized(inlined!(move || {
+        for (bytes, numbers) in zip(bytes.chunks_exact_mut(BYTES), numbers.chunks_exact(BLOCK)) {
+            bytes.set_to(0);
+            for (bit, numbers) in numbers.chunks_exact(BYTES).enumerate() {
+                let pairs = zip(&mut bytes[..], numbers);
+                pairs.for_each(|(byte, &number)| *byte |= u8::from(number >= p) << bit);
             }
-        },
-    );
+        }
+    }));
 }
 
 /// The element times `scale`, or 0 where it is dropped. Linear, so its derivative is itself.
@@ -150,35 +147,29 @@ fn scale_halves<R: Real>(kept: &[u8], scale: R, x: Stored<'_, R>, out: StoredMut
 }
 
 fn scale_in<R: Real>(registers: impl Registers, kept: &[u8], scale: R, x: &[[u16; BLOCK]], out: &mut [[u16; BLOCK]]) {
-    registers.vectorized(
-        #[inline(always)]
-        move || {
-            for ((out, x), bytes) in zip(zip(&mut out[..], x), kept.as_chunks::<BYTES>().0) {
-                let (out, x) = (out.as_chunks_mut::<BYTES>().0, x.as_chunks::<BYTES>().0);
-                for (bit, (out, x)) in zip(&mut out[..], x).enumerate() {
-                    let (x, mut numbers) = (R::widened(registers, x), [R::ZERO; BYTES]);
-                    for lane in 0..BYTES {
-                        numbers[lane] = x[lane] * if bytes[lane] & 1 << bit != 0 { scale } else { R::ZERO };
-                    }
-                    *out = R::narrowed(registers, &numbers);
+    registers.vectorized(inlined!(move || {
+        for ((out, x), bytes) in zip(zip(&mut out[..], x), kept.as_chunks::<BYTES>().0) {
+            let (out, x) = (out.as_chunks_mut::<BYTES>().0, x.as_chunks::<BYTES>().0);
+            for (bit, (out, x)) in zip(&mut out[..], x).enumerate() {
+                let (x, mut numbers) = (R::widened(registers, x), [R::ZERO; BYTES]);
+                for lane in 0..BYTES {
+                    numbers[lane] = x[lane] * if bytes[lane] & 1 << bit != 0 { scale } else { R::ZERO };
                 }
+                *out = R::narrowed(registers, &numbers);
             }
-        },
-    );
+        }
+    }));
 }
 
 /// `out = x · scale`, or `x · 0` where the bit is not set.
 fn scale_kept<R: Real>(kept: &[u8], scale: R, x: &[R], out: &mut [R]) {
-    vectorized(
-        #[inline(always)]
-        move || {
-            for ((out, x), bytes) in zip(zip(out.chunks_mut(BLOCK), x.chunks(BLOCK)), kept.chunks_exact(BYTES)) {
-                for (bit, (out, x)) in zip(out.chunks_mut(BYTES), x.chunks(BYTES)).enumerate() {
-                    for ((out, &x), &byte) in zip(zip(&mut out[..], x), bytes) {
-                        *out = x * if byte & 1 << bit != 0 { scale } else { R::ZERO };
-                    }
+    vectorized(inlined!(move || {
+        for ((out, x), bytes) in zip(zip(out.chunks_mut(BLOCK), x.chunks(BLOCK)), kept.chunks_exact(BYTES)) {
+            for (bit, (out, x)) in zip(out.chunks_mut(BYTES), x.chunks(BYTES)).enumerate() {
+                for ((out, &x), &byte) in zip(zip(&mut out[..], x), bytes) {
+                    *out = x * if byte & 1 << bit != 0 { scale } else { R::ZERO };
                 }
             }
-        },
-    );
+        }
+    }));
 }

@@ -31,15 +31,12 @@ fn count_bins<R: Real<Kind = Float>>(x: &Tensor, [min, max]: [f64; 2], counts: &
     let mut counters = [0; PIECE];
     each_piece(x, |numbers: &[R]| {
         for numbers in numbers.chunks(PIECE) {
-            vectorized(
-                #[inline(always)]
-                || {
-                    for (counter, &number) in counters.iter_mut().zip(numbers) {
-                        let bin: i64 = ((number - min) * n / (max - min)).cast();
-                        *counter = if number >= min && number <= max { bin.min(bins as i64 - 1) } else { bins as i64 };
-                    }
-                },
-            );
+            vectorized(inlined!(|| {
+                for (counter, &number) in counters.iter_mut().zip(numbers) {
+                    let bin: i64 = ((number - min) * n / (max - min)).cast();
+                    *counter = if number >= min && number <= max { bin.min(bins as i64 - 1) } else { bins as i64 };
+                }
+            }));
             count_each(&counters[..numbers.len()], |counter| counter as usize, counts);
         }
     })

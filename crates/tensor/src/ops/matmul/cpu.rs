@@ -178,15 +178,12 @@ pub(crate) fn dots<T: Num>(k: usize, a: Stored<'_, T>, b: Stored<'_, T>, out: St
     scratch::reals(a, |a| {
         scratch::reals(b, |b| {
             scratch::reals_mut(out, |out| {
-                vectorized(
-                    #[inline(always)]
-                    || {
-                        let rows = zip(a.chunks_exact(k), b.chunks_exact(k));
-                        for (out, (a, b)) in zip(&mut out[..], rows) {
-                            *out = dot(a, b);
-                        }
-                    },
-                );
+                vectorized(inlined!(|| {
+                    let rows = zip(a.chunks_exact(k), b.chunks_exact(k));
+                    for (out, (a, b)) in zip(&mut out[..], rows) {
+                        *out = dot(a, b);
+                    }
+                }));
                 Ok(())
             })
         })

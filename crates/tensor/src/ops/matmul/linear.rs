@@ -124,14 +124,7 @@ impl<R: Real> CpuKernel<R, 3> for Linear {
         cpu::gemm(m, k, n, x.data, x_strides, weight.data, [weight_strides[1], weight_strides[0]], out.all())
             .map_err(Error::scratch("linear"))?;
         let bias = CpuView { shape: &[m, n], strides: &[0, bias.strides[0]], ..bias };
-        cpu_loops::update(
-            out,
-            &[m, n],
-            &[n, 1],
-            [bias],
-            #[inline(always)]
-            |y, [bias]| *y = *y + bias,
-        );
+        cpu_loops::update(out, &[m, n], &[n, 1], [bias], inlined!(|y, [bias]| *y = *y + bias));
         Ok(())
     }
 }

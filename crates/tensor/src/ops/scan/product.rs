@@ -75,16 +75,13 @@ fn product_grad(grad: &Raw, x: &Raw, dim: usize) -> Result<Raw> {
 
 /// Multiplies each element, except the first of each line, by the element of `y` one place before it.
 fn times_before<R: Real>(out: &mut [R], y: &[R], Lines { n, inner, .. }: Lines) {
-    vectorized(
-        #[inline(always)]
-        || {
-            for (out, y) in zip(out.chunks_exact_mut(n * inner), y.chunks_exact(n * inner)) {
-                for (out, &y) in zip(&mut out[inner..], y) {
-                    *out = *out * y;
-                }
+    vectorized(inlined!(|| {
+        for (out, y) in zip(out.chunks_exact_mut(n * inner), y.chunks_exact(n * inner)) {
+            for (out, &y) in zip(&mut out[inner..], y) {
+                *out = *out * y;
             }
-        },
-    );
+        }
+    }));
 }
 
 impl<T: Num> CpuKernel<T, 1> for Cumprod {

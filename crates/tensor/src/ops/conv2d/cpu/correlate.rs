@@ -208,10 +208,7 @@ impl<E: Entries> Shared<'_, E> {
         }
         let sums = &mut sums[..n_sums];
         if pass.relu {
-            packed.entries.vectorize(
-                #[inline(always)]
-                || relu(sums),
-            );
+            packed.entries.vectorize(inlined!(|| relu(sums)));
         }
         sums
     }

@@ -259,11 +259,10 @@ impl<C: OfSums> WithSimd for Tiles<'_, C> {
             return unit.multiply(
                 left,
                 (right, pairs),
-                #[inline(always)]
-                |first, j, sums| {
+                inlined!(|first, j, sums| {
                     let width = COLUMNS.min(layout.n - j * COLUMNS);
                     write(multiplier.0, sums, &mut c[first * layout.row + j * layout.panel..], (layout.row, width));
-                },
+                }),
             );
         }
         for (j, right) in right.chunks_exact(pairs).enumerate() {
@@ -380,21 +379,18 @@ fn pack<const W: usize>(
     if !lines.is_multiple_of(W) {
         to.set_to([0; W]);
     }
-    simd.vectorize(
-        #[inline(always)]
-        || match strides {
-            [1, step] => pack_across((numbers, step), [lines, len], to),
-            [step, 1] => pack_along(simd, (numbers, step), [lines, len], to),
-            [line_step, step] => {
-                let pairs = (0..lines).flat_map(|line| (0..len).step_by(2).map(move |first| (line, first)));
-                for (line, first) in pairs {
-                    let at = line * line_step + first * step;
-                    let second = if first + 1 < len { numbers[at + step] } else { 0 };
-                    to[line / W * len.div_ceil(2) + first / 2][line % W] = pair(numbers[at], second);
-                }
+    simd.vectorize(inlined!(|| match strides {
+        [1, step] => pack_across((numbers, step), [lines, len], to),
+        [step, 1] => pack_along(simd, (numbers, step), [lines, len], to),
+        [line_step, step] => {
+            let pairs = (0..lines).flat_map(|line| (0..len).step_by(2).map(move |first| (line, first)));
+            for (line, first) in pairs {
+                let at = line * line_step + first * step;
+                let second = if first + 1 < len { numbers[at + step] } else { 0 };
+                to[line / W * len.div_ceil(2) + first / 2][line % W] = pair(numbers[at], second);
             }
-        },
-    );
+        }
+    }));
 }
 
 #[inline(always)]

@@ -161,14 +161,11 @@ fn dots<T: Factor>(k: usize, a: Matrix<'_, T>, b: &[T], c: &mut [T]) -> Result<(
 
 fn dot<T: Factor>(a: &[T], b: &[T]) -> T {
     let mut sum = <T::Sum as bytemuck::Zeroable>::zeroed();
-    vectorized(
-        #[inline(always)]
-        || {
-            for (a, b) in zip(a, b) {
-                sum = T::plus_product(sum, a.wide(), b.wide());
-            }
-        },
-    );
+    vectorized(inlined!(|| {
+        for (a, b) in zip(a, b) {
+            sum = T::plus_product(sum, a.wide(), b.wide());
+        }
+    }));
     T::lowest(sum)
 }
 
@@ -205,14 +202,11 @@ fn has_short_rows<T: Factor>(a: Matrix<'_, T>, m: usize, k: usize) -> bool {
 
 fn all_short<T: Factor, N: Copy>(numbers: &[N], wide: impl Fn(N) -> T::Sum) -> bool {
     let mut excess = 0;
-    vectorized(
-        #[inline(always)]
-        || {
-            for &number in numbers {
-                excess |= T::excess(wide(number));
-            }
-        },
-    );
+    vectorized(inlined!(|| {
+        for &number in numbers {
+            excess |= T::excess(wide(number));
+        }
+    }));
     excess == 0
 }
 
@@ -229,10 +223,7 @@ fn multiply<T: Factor, const SHORT: bool>(
         // An incomplete tile repeats its last row; the sums of repeated rows are not used.
         let starts: [usize; ROWS] = from_fn(|row| (i * ROWS + row.min(m - 1)) * a.strides[0]);
         let mut sums = [[<T::Sum as bytemuck::Zeroable>::zeroed(); COLUMNS]; ROWS];
-        vectorized_widely(
-            #[inline(always)]
-            || add_products::<T, SHORT>(a, starts, panel, &mut sums),
-        );
+        vectorized_widely(inlined!(|| add_products::<T, SHORT>(a, starts, panel, &mut sums)));
         for (c, sums) in zip(c.chunks_exact_mut(n), sums) {
             zip(&mut c[first..][..width], sums).for_each(|(c, sum)| *c = T::lowest(sum));
         }
@@ -262,18 +253,15 @@ fn add_products<T: Factor, const SHORT: bool>(
 /// `c = a · b` for one row of `a`, whose numbers are `a_step` apart.
 fn row<T: Num>((k, a, a_step): (usize, &[T], usize), b: Matrix<'_, T>, c: &mut [T]) {
     c.set_to(T::ZERO);
-    vectorized(
-        #[inline(always)]
-        || {
-            for p in 0..k {
-                let factor = a[p * a_step];
-                let b_row = &b.numbers[p * b.strides[0]..];
-                if b.strides[1] == 1 {
-                    zip(&mut c[..], b_row).for_each(|(c, &b)| *c = c.plus(factor.times(b)));
-                } else {
-                    c.iter_mut().enumerate().for_each(|(j, c)| *c = c.plus(factor.times(b_row[j * b.strides[1]])));
-                }
+    vectorized(inlined!(|| {
+        for p in 0..k {
+            let factor = a[p * a_step];
+            let b_row = &b.numbers[p * b.strides[0]..];
+            if b.strides[1] == 1 {
+                zip(&mut c[..], b_row).for_each(|(c, &b)| *c = c.plus(factor.times(b)));
+            } else {
+                c.iter_mut().enumerate().for_each(|(j, c)| *c = c.plus(factor.times(b_row[j * b.strides[1]])));
             }
-        },
-    );
+        }
+    }));
 }

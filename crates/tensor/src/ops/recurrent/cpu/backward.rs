@@ -144,35 +144,16 @@ impl<'a, R: Real> Back<'a, R> {
     }
 
     fn run(&mut self, kind: Recurrence, hidden: usize, product: Option<(Parts, Weight<'_, R>)>) -> Result<()> {
-        vectorized_widely(
-            #[inline(always)]
-            || match kind {
-                Recurrence::Tanh => self.plain(
-                    hidden,
-                    #[inline(always)]
-                    |y, g| {
-                        map(
-                            [y, g],
-                            #[inline(always)]
-                            |[y, g]: [R; 2]| g * (R::ONE - y * y),
-                        )
-                    },
-                ),
-                Recurrence::Relu => self.plain(
-                    hidden,
-                    #[inline(always)]
-                    |y, g| {
-                        map(
-                            [y, g],
-                            #[inline(always)]
-                            |[y, g]: [R; 2]| if y > R::ZERO { g } else { R::ZERO },
-                        )
-                    },
-                ),
-                Recurrence::Lstm => self.lstm(hidden),
-                Recurrence::Gru => self.gru(hidden),
-            },
-        );
+        vectorized_widely(inlined!(|| match kind {
+            Recurrence::Tanh =>
+                self.plain(hidden, inlined!(|y, g| map([y, g], inlined!(|[y, g]: [R; 2]| g * (R::ONE - y * y))))),
+            Recurrence::Relu => self.plain(
+                hidden,
+                inlined!(|y, g| map([y, g], inlined!(|[y, g]: [R; 2]| if y > R::ZERO { g } else { R::ZERO }))),
+            ),
+            Recurrence::Lstm => self.lstm(hidden),
+            Recurrence::Gru => self.gru(hidden),
+        }));
         let Some((parts, weight)) = product else { return Ok(()) };
         let gates = if self.of_h.is_empty() { &*self.of_x } else { &*self.of_h };
         parts.products(gates, weight, std::mem::take(&mut self.buffer))?.add_to(self.direct, self.h);
@@ -209,20 +190,11 @@ impl<'a, R: Real> Back<'a, R> {
                 let of_h = plus(load(grad_h, at), load(h, at));
                 let of_c = map(
                     [load(grad_c, at), load(c, at), of_h, o, t],
-                    #[inline(always)]
-                    |[grad, c, h, o, t]| grad + c + h * o * (R::ONE - t * t),
+                    inlined!(|[grad, c, h, o, t]| grad + c + h * o * (R::ONE - t * t)),
                 );
                 store(i_out, at, sigmoid_grad(i, times(of_c, g)));
                 store(f_out, at, sigmoid_grad(f, times(of_c, old_c)));
-                store(
-                    g_out,
-                    at,
-                    map(
-                        [of_c, i, g],
-                        #[inline(always)]
-                        |[of, i, g]| of * i * (R::ONE - g * g),
-                    ),
-                );
+                store(g_out, at, map([of_c, i, g], inlined!(|[of, i, g]| of * i * (R::ONE - g * g))));
                 store(o_out, at, sigmoid_grad(o, times(of_h, t)));
                 store(c, at, times(of_c, f));
             }
@@ -243,16 +215,8 @@ impl<'a, R: Real> Back<'a, R> {
                 let [r, z, new] = load_gates(gates, [n, n], at);
                 let old = before.map_or([R::ZERO; WIDTH], |before| load(before, at));
                 let of = plus(load(grad, at), load(h, at));
-                let of_n = map(
-                    [of, z, new],
-                    #[inline(always)]
-                    |[of, z, n]| of * (R::ONE - z) * (R::ONE - n * n),
-                );
-                let change = map(
-                    [old, new],
-                    #[inline(always)]
-                    |[h, n]| h - n,
-                );
+                let of_n = map([of, z, new], inlined!(|[of, z, n]| of * (R::ONE - z) * (R::ONE - n * n)));
+                let change = map([old, new], inlined!(|[h, n]| h - n));
                 let of_z = sigmoid_grad(z, times(of, change));
                 let of_r = sigmoid_grad(r, times(of_n, load(inner, at)));
                 for (gate, [x, h]) in [[of_r; 2], [of_z; 2], [of_n, times(of_n, r)]].into_iter().enumerate() {

@@ -120,25 +120,12 @@ impl<'a, R: Real> Forward<'a, R> {
             Some(of_h) => of_h,
             None => parts.products(self.h, weight, std::mem::take(&mut self.buffer))?,
         };
-        vectorized_widely(
-            #[inline(always)]
-            || match kind {
-                Recurrence::Tanh => self.plain(
-                    hidden,
-                    of_h,
-                    #[inline(always)]
-                    |x| tanh(x),
-                ),
-                Recurrence::Relu => self.plain(
-                    hidden,
-                    of_h,
-                    #[inline(always)]
-                    |x| relu(x),
-                ),
-                Recurrence::Lstm => self.lstm(hidden, of_h),
-                Recurrence::Gru => self.gru(hidden, of_h, bias),
-            },
-        );
+        vectorized_widely(inlined!(|| match kind {
+            Recurrence::Tanh => self.plain(hidden, of_h, inlined!(|x| tanh(x))),
+            Recurrence::Relu => self.plain(hidden, of_h, inlined!(|x| relu(x))),
+            Recurrence::Lstm => self.lstm(hidden, of_h),
+            Recurrence::Gru => self.gru(hidden, of_h, bias),
+        }));
         Ok(())
     }
 
@@ -170,11 +157,7 @@ impl<'a, R: Real> Forward<'a, R> {
             for at in (0..units).step_by(WIDTH) {
                 let [i, f, g, o] = plus_each(load_stored(of_x, [n, units], at), load_gates(b, [units, units], at));
                 let (in_gate, forget, cell, out_gate) = (sigmoid(i), sigmoid(f), tanh(g), sigmoid(o));
-                let new_c = map(
-                    [forget, load(c, at), in_gate, cell],
-                    #[inline(always)]
-                    |[f, c, i, g]| f * c + i * g,
-                );
+                let new_c = map([forget, load(c, at), in_gate, cell], inlined!(|[f, c, i, g]| f * c + i * g));
                 let new_h = times(out_gate, tanh(new_c));
                 if !self.gates.is_empty() {
                     for (gate, numbers) in [in_gate, forget, cell, out_gate].into_iter().enumerate() {
@@ -206,11 +189,7 @@ impl<'a, R: Real> Forward<'a, R> {
                 let [r_h, z_h, of_h_n] = products;
                 let (reset, update) = (sigmoid(plus(r, r_h)), sigmoid(plus(z, z_h)));
                 let new = tanh(plus(of_x_n, times(reset, of_h_n)));
-                let state = map(
-                    [new, update, load(h, at)],
-                    #[inline(always)]
-                    |[n, z, h]| n + z * (h - n),
-                );
+                let state = map([new, update, load(h, at)], inlined!(|[n, z, h]| n + z * (h - n)));
                 if !self.gates.is_empty() {
                     for (gate, numbers) in [reset, update, new].into_iter().enumerate() {
                         store(&mut self.gates[part_of(gate)..][..units], at, numbers);

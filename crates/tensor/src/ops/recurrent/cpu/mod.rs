@@ -93,11 +93,7 @@ fn map<R: Real, const N: usize>(of: [[R; WIDTH]; N], f: impl Fn([R; N]) -> R) ->
 
 #[inline(always)]
 fn plus<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
-    map(
-        [a, b],
-        #[inline(always)]
-        |[a, b]| a + b,
-    )
+    map([a, b], inlined!(|[a, b]| a + b))
 }
 
 #[inline(always)]
@@ -110,48 +106,28 @@ fn plus_each<R: Real, const N: usize>(mut a: [[R; WIDTH]; N], b: [[R; WIDTH]; N]
 
 #[inline(always)]
 fn sigmoid<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map(
-        [x],
-        #[inline(always)]
-        |[x]| x.sigmoid(),
-    )
+    map([x], inlined!(|[x]| x.sigmoid()))
 }
 
 #[inline(always)]
 fn tanh<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map(
-        [x],
-        #[inline(always)]
-        |[x]| x.tanh(),
-    )
+    map([x], inlined!(|[x]| x.tanh()))
 }
 
 #[inline(always)]
 fn relu<R: Real>(x: [R; WIDTH]) -> [R; WIDTH] {
-    map(
-        [x],
-        #[inline(always)]
-        |[x]| if x < R::ZERO { R::ZERO } else { x },
-    )
+    map([x], inlined!(|[x]| if x < R::ZERO { R::ZERO } else { x }))
 }
 
 #[inline(always)]
 fn times<R: Real>(a: [R; WIDTH], b: [R; WIDTH]) -> [R; WIDTH] {
-    map(
-        [a, b],
-        #[inline(always)]
-        |[a, b]| a * b,
-    )
+    map([a, b], inlined!(|[a, b]| a * b))
 }
 
 /// The gradient of a sigmoid's input, given the sigmoid `s` and its gradient.
 #[inline(always)]
 fn sigmoid_grad<R: Real>(s: [R; WIDTH], of: [R; WIDTH]) -> [R; WIDTH] {
-    map(
-        [s, of],
-        #[inline(always)]
-        |[s, of]| of * s * (R::ONE - s),
-    )
+    map([s, of], inlined!(|[s, of]| of * s * (R::ONE - s)))
 }
 
 /// Consecutive pieces of a slice, and behind its end empty ones.
