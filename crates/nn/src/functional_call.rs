@@ -1,6 +1,7 @@
 //! Models called with other parameters and buffers than their own: PyTorch's `torch.func.functional_call` and
 //! `stack_module_state`.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::mem::swap;
 
@@ -35,15 +36,15 @@ use crate::{Misfit, Module, Parameter, Result, StateDict, VisitEvent, VisitEvent
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`] if the model lacks a name of `state`, or a tensor has another shape or kind than the model's;
-/// `f` is then not called. Otherwise those of `f`.
+/// [`Error::Argument`] if the model lacks a name of `state`, a tensor has another shape or kind than the model's, or
+/// `state` has different tensors for two names of one parameter; `f` is then not called. Otherwise those of `f`.
 pub fn functional_call<M: Module, R>(
     model: &mut M,
     state: &StateDict,
     f: impl FnOnce(&M) -> tensor::Result<R>,
 ) -> tensor::Result<R> {
-    let replacements = replacements(&Of(model), state)?;
-    let guard = ReplacementGuard::new(model, replacements);
+    let found = Found::new(&Of(model), state)?;
+    let guard = ReplacementGuard::new(model, found);
     f(guard.model)
 }
 
@@ -119,7 +120,8 @@ struct ReplacementGuard<'a, M: Module> {
 }
 
 impl<'a, M: Module> ReplacementGuard<'a, M> {
-    fn new(model: &'a mut M, replacements: Vec<Replacement>) -> Self {
+    fn new(model: &'a mut M, found: Found) -> Self {
+        let replacements = found.in_order_of(&mut OfMut(&mut *model));
         let mut guard = ReplacementGuard { model, replacements };
         exchange(&mut OfMut(&mut *guard.model), &mut guard.replacements);
         guard
@@ -132,7 +134,7 @@ impl<M: Module> Drop for ReplacementGuard<'_, M> {
     }
 }
 
-/// Swaps the model's tensors with `replacements`, which are in visiting order.
+/// Swaps the model's tensors with `replacements`, which are in the order of `visit_mut`.
 fn exchange(module: VisitMut<'_>, replacements: &mut [Replacement]) {
     let mut replacements = replacements.iter_mut();
     module.visit_mut(&mut VisitorMut::new(&mut |event| match (event, replacements.next()) {
@@ -144,44 +146,72 @@ fn exchange(module: VisitMut<'_>, replacements: &mut [Replacement]) {
     }));
 }
 
-/// The replacement from `state` for each parameter and buffer, in visiting order.
-fn replacements(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Vec<Replacement>> {
-    state.check_names().map_err(|error| Error::Argument(error.to_string()))?;
-    let parameters = parameters(visit, state);
-    let mut fitting = Fitting { state, misfit: Misfit::default(), known: HashSet::new() };
-    let mut replacements = Vec::new();
-    walk::walk(visit, &mut |name, event| match event {
-        VisitEvent::Parameter(own) => {
-            fitting.find(name, &own.detach());
-            let replacement = parameters.get(&own.id()).cloned();
-            replacements.push(replacement.map_or(Replacement::None, Replacement::Parameter));
-        }
-        VisitEvent::Buffer(own) => {
-            replacements.push(fitting.find(name, own).map_or(Replacement::None, Replacement::Buffer));
-        }
-        VisitEvent::IntBuffer(own) => {
-            replacements.push(fitting.find(name, own).map_or(Replacement::None, Replacement::IntBuffer));
-        }
-        VisitEvent::BoolBuffer(own) => {
-            replacements.push(fitting.find(name, own).map_or(Replacement::None, Replacement::BoolBuffer));
-        }
-        _ => {}
-    });
-    fitting.finish()?;
-    Ok(replacements)
+/// The tensors of a state that replace those of a model.
+struct Found {
+    /// By the id of the parameter, which the state may contain under any of its names.
+    parameters: HashMap<*const (), Parameter>,
+    /// In the order of the visit; with `None` the model keeps its own.
+    buffers: Vec<Replacement>,
 }
 
-/// The replacements from `state` by the id of the parameter, which `state` may contain under any of its names.
-fn parameters(visit: Visit<'_>, state: &StateDict) -> HashMap<*const (), Parameter> {
-    let mut found = HashMap::new();
-    walk::walk(visit, &mut |name, event| {
-        if let VisitEvent::Parameter(own) = event
-            && let Some(other) = state.get(name)
-        {
-            found.entry(own.id()).or_insert_with(|| Parameter::in_graph(other));
+impl Found {
+    fn new(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Self> {
+        state.check_names().map_err(|error| Error::Argument(error.to_string()))?;
+        let mut fitting = Fitting { state, misfit: Misfit::default(), known: HashSet::new() };
+        let (mut parameters, mut names) = (HashMap::new(), HashMap::new());
+        let (mut buffers, mut tied) = (Vec::new(), None);
+        walk::walk(visit, &mut |name, event| match event {
+            VisitEvent::Parameter(own) => {
+                let Some(other) = fitting.find(name, &own.detach()) else { return };
+                match names.entry(own.id()) {
+                    Entry::Vacant(entry) => {
+                        parameters.insert(own.id(), Parameter::in_graph(other.clone()));
+                        entry.insert((name.to_owned(), other));
+                    }
+                    Entry::Occupied(first) if is_same(&first.get().1, &other) => {}
+                    Entry::Occupied(first) => tied = Some((first.get().0.clone(), name.to_owned())),
+                }
+            }
+            VisitEvent::Buffer(own) => {
+                buffers.push(fitting.find(name, own).map_or(Replacement::None, Replacement::Buffer));
+            }
+            VisitEvent::IntBuffer(own) => {
+                buffers.push(fitting.find(name, own).map_or(Replacement::None, Replacement::IntBuffer));
+            }
+            VisitEvent::BoolBuffer(own) => {
+                buffers.push(fitting.find(name, own).map_or(Replacement::None, Replacement::BoolBuffer));
+            }
+            _ => {}
+        });
+        fitting.finish()?;
+        match tied {
+            None => Ok(Self { parameters, buffers }),
+            Some((first, second)) => Err(Error::Argument(format!(
+                "functional_call: `{first}` and `{second}` are one parameter of the model, which was not called, but \
+                 the state has different tensors for them; give one of them, or the same tensor twice"
+            ))),
         }
-    });
-    found
+    }
+
+    /// The replacements in the order of `visit_mut`, which may report parameters in another order than `visit`.
+    fn in_order_of(self, module: VisitMut<'_>) -> Vec<Replacement> {
+        let (mut buffers, mut replacements) = (self.buffers.into_iter(), Vec::new());
+        module.visit_mut(&mut VisitorMut::new(&mut |event| {
+            replacements.push(match event {
+                VisitEventMut::Parameter(own) => {
+                    self.parameters.get(&own.id()).cloned().map_or(Replacement::None, Replacement::Parameter)
+                }
+                _ => buffers.next().unwrap_or(Replacement::None),
+            });
+        }));
+        replacements
+    }
+}
+
+/// Whether two tensors of one shape have the same elements in memory.
+fn is_same(a: &Tensor, b: &Tensor) -> bool {
+    let [a, b] = [a, b].map(AnyTensor::from);
+    (a.storage_id(), a.storage_offset(), a.strides()) == (b.storage_id(), b.storage_offset(), b.strides())
 }
 
 /// Compares a state with a model.

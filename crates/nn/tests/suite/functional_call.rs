@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pagelock_nn::functional as F;
 use pagelock_nn::*;
-use pagelock_tensor::{DType, Tensor, func};
+use pagelock_tensor::{DType, Tensor, func, no_grad};
 
 fn model() -> Sequential {
     let layers = (Linear::new(3, 4).unwrap(), BatchNorm1d::new(4).unwrap(), Tanh, Linear::new(4, 2).unwrap());
@@ -151,5 +151,40 @@ fn models_that_differ_are_not_stacked() -> Result<()> {
         "stack_module_state: model 1 has other names than the first; give models of one architecture"
     );
     assert!(text(stack_module_state(&[Linear::new(2, 2)?, Linear::new(2, 3)?])).contains("[3, 2]"));
+    Ok(())
+}
+
+/// A parametrized layer reports its parameters in one order to `visit` and in another to `visit_mut`.
+#[test]
+fn parametrized_layers_compute_with_the_tensors_they_are_given() -> Result<()> {
+    let x = Tensor::randn([5, 3])?;
+    let norm = |layer| parametrizations::weight_norm(layer, 0);
+    for layer in [Linear::new(3, 3)?, Linear::new(3, 3)?.without_bias()] {
+        let mut model = norm(layer)?;
+        no_grad(|| model.parameters().iter().try_for_each(|w| w.mul_scalar_(1.5)))?;
+        let (expected, state) = (model.forward(&x)?.to_vec::<f32>()?, own_parameters(&model));
+        let other: StateDict =
+            state.iter().map(|(name, w)| Ok((name.to_owned(), w.float()?.mul_scalar(2.0)?))).collect::<Result<_>>()?;
+        assert_eq!(functional_call(&mut model, &state, |model| model.forward(&x))?.to_vec::<f32>()?, expected);
+        let found = functional_call(&mut model, &other, |model| model.forward(&x))?.to_vec::<f32>()?;
+        model.load_state_dict(&other)?;
+        assert_eq!(model.forward(&x)?.to_vec::<f32>()?, found);
+    }
+    let mut model = parametrizations::spectral_norm(Linear::new(3, 4)?, Default::default())?;
+    model.eval();
+    let (expected, state) = (model.forward(&x)?.to_vec::<f32>()?, model.state_dict());
+    assert_eq!(functional_call(&mut model, &state, |model| model.forward(&x))?.to_vec::<f32>()?, expected);
+    Ok(())
+}
+
+#[test]
+fn two_names_of_one_parameter_must_have_one_tensor() -> Result<()> {
+    let tied = Parameter::new(Tensor::ones(2)?);
+    let mut pair = (tied.clone(), tied);
+    let own = pair.state_dict();
+    functional_call(&mut pair, &own, |pair| pair.0.add(&pair.1))?;
+    let state = StateDict::from_iter([("0".to_owned(), Tensor::zeros(2)?), ("1".to_owned(), Tensor::ones(2)?)]);
+    let refused = functional_call(&mut pair, &state, |_| -> tensor::Result<()> { unreachable!() }).unwrap_err();
+    assert!(refused.to_string().contains("`0` and `1` are one parameter"), "{refused}");
     Ok(())
 }
