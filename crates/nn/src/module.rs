@@ -258,7 +258,7 @@ pub trait Module {
     /// # Ok::<(), pagelock_tensor::Error>(())
     /// ```
     fn requires_grad_(&mut self, requires_grad: bool) {
-        moving::set_requires_grad(&mut OfMut(self), &mut |_| Some(requires_grad));
+        moving::set_requires_grad(&Of(self), &mut |_| Some(requires_grad));
     }
 
     /// Freezes the parameters whose dotted names `is_frozen` accepts, as
@@ -280,7 +280,7 @@ pub trait Module {
         Self: Sized,
     {
         let names = self.named_parameters();
-        moving::set_requires_grad(&mut OfMut(self), &mut |parameter| {
+        moving::set_requires_grad(&Of(self), &mut |parameter| {
             let name = names.iter().find(|(_, other)| other.is_same(parameter)).map(|(name, _)| name);
             name.filter(|name| is_frozen(name)).map(|_| false)
         });

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use crate::parameter::charged;
-use crate::walk::VisitMut;
+use crate::walk::{self, Visit, VisitMut};
 use crate::{Parameter, Result, VisitEventMut, VisitorMut};
 use pagelock_tensor::{self as tensor, Bool, DType, Device, Error, Int, Kind, Tensor};
 
@@ -23,23 +23,13 @@ pub(crate) fn change_precision(module: VisitMut<'_>, dtype: DType) -> Result<()>
     change(module, &Precision::new(dtype)?)
 }
 
-/// Replaces each parameter for which `wanted` returns a value by a handle with that `requires_grad`, which shares the
-/// elements.
-pub(crate) fn set_requires_grad(module: VisitMut<'_>, wanted: &mut dyn FnMut(&Parameter) -> Option<bool>) {
-    let mut replacements: HashMap<*const (), (Parameter, Option<Parameter>)> = HashMap::new();
-    module.visit_mut(&mut VisitorMut::new(&mut |event| {
-        let VisitEventMut::Parameter(parameter) = event else { return };
-        if !replacements.contains_key(&parameter.id()) {
-            parameter.follow(); // another model that shares the parameter may have replaced it
+/// Sets whether parameters require a gradient, where `wanted`, which is called once for each, returns a value.
+pub(crate) fn set_requires_grad(module: Visit<'_>, wanted: &mut dyn FnMut(&Parameter) -> Option<bool>) {
+    for parameter in walk::parameters(module) {
+        if let Some(requires_grad) = wanted(&parameter) {
+            parameter.set_requires_grad(requires_grad);
         }
-        let (_, replacement) = replacements.entry(parameter.id()).or_insert_with(|| {
-            let changed = wanted(parameter).filter(|&requires_grad| requires_grad != parameter.requires_grad());
-            (parameter.clone(), changed.map(|requires_grad| parameter.with_grad_wanted(requires_grad)))
-        });
-        if let Some(replacement) = replacement {
-            parameter.replace(replacement);
-        }
-    }));
+    }
 }
 
 /// Makes the replacement of a tensor, or `None` if the tensor stays.
@@ -91,15 +81,13 @@ fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
         }
     }));
     result?;
+    for (parameter, copy) in replacements.parameters.into_values() {
+        copy.into_iter().for_each(|copy| parameter.replace(copy));
+    }
     let mut floats = replacements.floats.into_iter();
     let (mut ints, mut bools) = (replacements.ints.into_iter(), replacements.bools.into_iter());
     module.visit_mut(&mut VisitorMut::new(&mut |event| match event {
-        VisitEventMut::Parameter(parameter) => {
-            parameter.follow();
-            if let Some((_, Some(copy))) = replacements.parameters.get(&parameter.id()) {
-                parameter.replace(copy);
-            }
-        }
+        VisitEventMut::Parameter(parameter) => drop(parameter.follow()),
         VisitEventMut::Buffer(buffer) => floats.by_ref().take(1).for_each(|copy| *buffer = copy),
         VisitEventMut::IntBuffer(buffer) => ints.by_ref().take(1).for_each(|copy| *buffer = copy),
         VisitEventMut::BoolBuffer(buffer) => bools.by_ref().take(1).for_each(|copy| *buffer = copy),
@@ -112,7 +100,7 @@ fn change(module: VisitMut<'_>, change: &impl Change) -> Result<()> {
 struct Replacements {
     /// Each parameter by its id, with its copy if it needs one. The handle keeps the parameter alive, so its id stays
     /// unique.
-    parameters: HashMap<*const (), (Parameter, Option<Parameter>)>,
+    parameters: HashMap<*const (), (Parameter, Option<Tensor>)>,
     /// Buffers in the order of the visit.
     floats: Vec<Tensor>,
     ints: Vec<Tensor<Int>>,
@@ -129,10 +117,13 @@ impl Replacements {
             VisitEventMut::IntBuffer(buffer) => self.ints.push(replaced(change, buffer)?),
             VisitEventMut::BoolBuffer(buffer) => self.bools.push(replaced(change, buffer)?),
             VisitEventMut::Parameter(parameter) => {
-                let latest = parameter.latest(); // another model that shares the parameter may have replaced it
-                if let Entry::Vacant(entry) = self.parameters.entry(latest.id()) {
-                    let copy = change.of(&latest.detach())?.map(|copy| latest.with_elements_of(copy));
-                    entry.insert((latest, copy));
+                if let Entry::Vacant(entry) = self.parameters.entry(parameter.id()) {
+                    let copy = change.of(&parameter.detach())?;
+                    let copy = copy.map(|copy| copy.set_requires_grad(parameter.requires_grad()));
+                    if let (Some(copy), Some(grad)) = (&copy, parameter.grad()) {
+                        copy.set_grad(Some(change.of(&grad)?.unwrap_or(grad)))?;
+                    }
+                    entry.insert((Parameter::clone(parameter), copy));
                 }
             }
         }

@@ -5,13 +5,15 @@ use pagelock_memory::{Holder, HolderScope};
 use pagelock_tensor::{Bool, Float, Int, Kind, Result, Tensor};
 use std::fmt;
 use std::ops::{Add, Deref, Div, Mul, Sub};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A tensor that is trained: a leaf of the autograd graph that requires a gradient.
 ///
 /// Derefs to [`Tensor`], and takes part in arithmetic as `&parameter`. A clone is a handle of the same parameter: the
-/// model and the optimizer each hold one. The elements only change in place. When one of them moves to another device,
-/// changes its precision or is frozen, it gets a new tensor, and so do all others.
+/// model and the optimizer each hold one. The elements only change in place. When one of them moves to another device
+/// or changes its precision, it gets a new tensor, with the gradient, and so do all others. A handle outside of the
+/// model keeps the tensors alive that it gave out before.
 ///
 /// # Examples
 /// ```
@@ -28,86 +30,147 @@ use std::sync::{Arc, OnceLock};
 /// ```
 pub struct Parameter {
     shared: Arc<Shared>,
+    given: Given,
 }
 
-/// What the handles of a parameter share.
+/// What the handles of a parameter share: its newest version.
 struct Shared {
-    tensor: Tensor,
-    /// The parameter that replaced this one, for example on another device or with another precision.
-    moved: OnceLock<Parameter>,
+    /// The version's address, by which a handle sees whether it has the newest.
+    address: AtomicPtr<Version>,
+    newest: Mutex<Arc<Version>>,
+}
+
+/// The versions to which a handle has given references, oldest first. They stay as long as the handle is borrowed.
+struct Given {
+    version: Arc<Version>,
+    later: OnceLock<Box<Given>>,
+}
+
+impl Given {
+    fn new(version: Arc<Version>) -> Self {
+        Self { version, later: OnceLock::new() }
+    }
+}
+
+/// Drops a long list without recursion.
+impl Drop for Given {
+    fn drop(&mut self) {
+        let mut rest = self.later.take();
+        while let Some(mut given) = rest {
+            rest = given.later.take();
+        }
+    }
+}
+
+/// A parameter on one device and in one precision. Both tensors share the elements; each is made when it is needed.
+struct Version {
+    requires_grad: AtomicBool,
+    tracked: OnceLock<Tensor>,
+    constant: OnceLock<Tensor>,
+}
+
+impl Version {
+    fn new(tensor: Tensor) -> Self {
+        let requires_grad = AtomicBool::new(tensor.requires_grad());
+        let (tracked, constant) = (OnceLock::new(), OnceLock::new());
+        let _ = if tensor.requires_grad() { tracked.set(tensor) } else { constant.set(tensor) };
+        Self { requires_grad, tracked, constant }
+    }
+
+    fn tensor(&self) -> &Tensor {
+        let requires_grad = self.requires_grad.load(Ordering::Acquire);
+        let [wanted, other] =
+            if requires_grad { [&self.tracked, &self.constant] } else { [&self.constant, &self.tracked] };
+        wanted.get_or_init(|| match other.get() {
+            Some(other) => other.detach().set_requires_grad(requires_grad),
+            None => unreachable!("`new` sets one of them"),
+        })
+    }
+
+    fn zero_grad(&self) {
+        self.tracked.get().into_iter().for_each(Tensor::zero_grad);
+    }
 }
 
 impl Parameter {
     /// Makes a parameter that shares the elements of a tensor, and is detached from the graph that computed them.
     pub fn new(tensor: Tensor) -> Self {
-        Self::of(Float::cut_off(tensor).set_requires_grad(true))
+        Self::in_graph(Float::cut_off(tensor).set_requires_grad(true))
     }
 
     /// Makes a parameter of a tensor without detaching it from the graph.
     pub(crate) fn in_graph(tensor: Tensor) -> Self {
-        Self::of(tensor)
-    }
-
-    /// A new parameter with the elements of `copy`, which requires a gradient if this one does.
-    pub(crate) fn with_elements_of(&self, copy: Tensor) -> Self {
-        Self::of(copy.set_requires_grad(self.requires_grad()))
-    }
-
-    /// A new parameter that shares the elements.
-    pub(crate) fn with_grad_wanted(&self, requires_grad: bool) -> Self {
-        Self::of(self.detach().set_requires_grad(requires_grad))
+        let version = Arc::new(Version::new(tensor));
+        let address = AtomicPtr::new(Arc::as_ptr(&version).cast_mut());
+        Self { shared: Arc::new(Shared { address, newest: Mutex::new(version.clone()) }), given: Given::new(version) }
     }
 
     /// The tensor, as by deref.
     pub fn as_tensor(&self) -> &Tensor {
-        &self.newest().tensor
+        self.version().tensor()
     }
 
-    /// What the parameter is now, after everything that replaced it.
-    fn newest(&self) -> &Arc<Shared> {
-        let mut newest = &self.shared;
-        while let Some(other) = newest.moved.get() {
-            newest = &other.shared;
+    /// The newest version, which this handle keeps from now on.
+    fn version(&self) -> &Arc<Version> {
+        let mut given = &self.given;
+        loop {
+            if let Some(later) = given.later.get() {
+                given = later;
+            } else if self.shared.address.load(Ordering::Acquire).cast_const() == Arc::as_ptr(&given.version) {
+                return &given.version;
+            } else {
+                let _ = given.later.set(Box::new(Given::new(self.newest().clone()))); // another thread may have set it
+            }
         }
-        newest
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Arc<Version>> {
+        self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// An id that two handles share if, and only if, they are of the same parameter. It is valid while one of them
     /// lives.
     pub(crate) fn id(&self) -> *const () {
-        Arc::as_ptr(self.newest()).cast()
+        Arc::as_ptr(&self.shared).cast()
     }
 
     /// Whether two handles are of the same parameter.
     pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(self.newest(), other.newest())
+        self.id() == other.id()
     }
 
-    fn of(tensor: Tensor) -> Self {
-        Self { shared: Arc::new(Shared { tensor, moved: OnceLock::new() }) }
+    /// Removes the gradient, if there is one, also while the parameter is frozen.
+    pub fn zero_grad(&self) {
+        self.version().zero_grad();
     }
 
-    /// Replaces this parameter, which was not replaced yet, by `other`: for all handles.
-    pub(crate) fn replace(&mut self, other: &Self) {
-        let _ = self.shared.moved.set(other.clone());
-        *self = other.clone();
+    /// Whether the parameter requires a gradient from now on, for all handles.
+    pub(crate) fn set_requires_grad(&self, requires_grad: bool) {
+        self.version().requires_grad.store(requires_grad, Ordering::Release);
     }
 
-    /// The parameter that replaced this one, or this one.
-    pub(crate) fn latest(&self) -> Self {
-        Self { shared: self.newest().clone() }
+    /// Gives all handles another tensor, for example a copy on another device.
+    pub(crate) fn replace(&self, tensor: Tensor) {
+        let version = Arc::new(Version::new(tensor));
+        let mut newest = self.newest();
+        let before = std::mem::replace(&mut *newest, version);
+        self.shared.address.store(Arc::as_ptr(&newest).cast_mut(), Ordering::Release);
+        drop(newest);
+        before.zero_grad();
     }
 
-    /// Returns the tensor that the parameter was before it was replaced, if it was, and keeps it no longer.
+    /// If the parameter was replaced since this handle was made or followed, returns the tensor that it was then, and
+    /// keeps it no longer.
     pub(crate) fn follow(&mut self) -> Option<Tensor> {
-        let Self { shared: before } = std::mem::replace(self, self.latest());
-        (!Arc::ptr_eq(&before, &self.shared)).then(|| before.tensor.clone())
+        let newest = self.newest().clone();
+        let before = std::mem::replace(&mut self.given, Given::new(newest));
+        (!Arc::ptr_eq(&before.version, &self.given.version)).then(|| before.version.tensor().clone())
     }
 }
 
 impl Clone for Parameter {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        Self { shared: Arc::clone(&self.shared), given: Given::new(Arc::clone(&self.given.version)) }
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) fn is_training(visit: Visit<'_>) -> bool {
 pub(crate) fn zero_grad(visit: Visit<'_>) {
     walk(visit, &mut |_, event| {
         if let VisitEvent::Parameter(parameter) = event {
-            parameter.as_tensor().zero_grad();
+            parameter.zero_grad();
         }
     });
 }

@@ -224,7 +224,7 @@ impl Groups {
     }
 
     pub(super) fn zero_grad(&self) {
-        self.slots().for_each(|slot| slot.parameter.as_tensor().zero_grad());
+        self.slots().for_each(|slot| slot.parameter.zero_grad());
     }
 
     pub(super) fn scale_gradients(&self, factor: f64) -> Result<bool> {

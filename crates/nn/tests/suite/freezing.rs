@@ -1,5 +1,6 @@
 //! Parameters that are not trained, and all parameters as one vector.
 
+use pagelock_memory::{holder, ledger};
 use pagelock_nn::optim::{Optimizer, Sgd};
 use pagelock_nn::{Forward, Linear, Module, Parameter, ReLU, Sequential, parameters_to_vector, vector_to_parameters};
 use pagelock_tensor::{DType, Tensor, no_grad};
@@ -111,4 +112,59 @@ fn every_handle_of_a_parameter_sees_that_it_is_frozen_and_moved() {
     assert_eq!((handles[0].dtype(), handles[0].is_same(&model.weight)), (DType::F64, true));
     no_grad(|| handles[0].fill_(3.0)).unwrap();
     assert_eq!(model.weight.to_vec::<f64>().unwrap(), [3.0, 3.0]);
+}
+
+/// The idiom of GANs: the discriminator is frozen in every second half step. It keeps one tensor and one gradient.
+#[test]
+fn freezing_in_every_step_keeps_one_tensor_and_its_gradient() {
+    let model = Linear::new(2, 1).unwrap();
+    model.forward(&Tensor::ones([1, 2]).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
+    for step in 0..200_000 {
+        for mut handle in model.parameters() {
+            handle.requires_grad_(step % 2 == 1);
+        }
+    }
+    assert_eq!(model.weight.grad().unwrap().to_vec::<f32>().unwrap(), [1.0; 2], "as in PyTorch");
+
+    model.parameters().iter_mut().for_each(|handle| handle.requires_grad_(false));
+    assert!(model.weight.grad().is_none());
+    model.zero_grad();
+    model.parameters().iter_mut().for_each(|handle| handle.requires_grad_(true));
+    assert!(model.weight.grad().is_none(), "zero_grad clears frozen parameters, too");
+}
+
+#[test]
+fn gradients_move_and_are_converted_with_their_parameters() {
+    let model = Linear::new(2, 1).unwrap();
+    model.forward(&Tensor::ones([1, 2]).unwrap()).unwrap().sum(..).unwrap().backward().unwrap();
+    let old = model.weight.as_tensor().clone();
+    let model = model.double().unwrap();
+    assert_eq!(model.weight.grad().unwrap().dtype(), DType::F64);
+    assert_eq!(model.weight.grad().unwrap().to_vec::<f64>().unwrap(), [1.0; 2]);
+    assert!(old.grad().is_none(), "the replaced tensor does not keep it");
+}
+
+/// A handle outside of the model keeps only the tensors that it gave out.
+#[test]
+fn a_handle_that_is_not_used_keeps_one_of_the_tensors_that_were_replaced() {
+    let _holder = holder("converted again and again");
+    let mut model = Linear::new(64, 64).unwrap();
+    let handles = model.parameters();
+    for _ in 0..50 {
+        model = model.double().unwrap().float().unwrap();
+    }
+    let all = ledger().resources.into_iter().flat_map(|resource| resource.holders);
+    let held: u64 = all.filter(|held| held.name == "converted again and again").map(|held| held.bytes.0).sum();
+    assert!(held <= 3 * 4 * 65 * 64, "{held} bytes, but there are two of 65 × 64 numbers");
+    assert!(handles[0].is_same(&model.weight));
+}
+
+#[test]
+fn a_handle_that_gave_out_many_tensors_is_dropped_without_recursion() {
+    let mut model = Linear::new(1, 1).unwrap();
+    let handles = model.parameters();
+    for _ in 0..20_000 {
+        model = model.double().unwrap().float().unwrap();
+        assert_eq!(handles[1].dtype(), DType::F32);
+    }
 }
