@@ -80,9 +80,11 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Sized {
     /// Whether each element is computed from those at the same index, so that `cuda` takes an output of any strides.
     const IS_ELEMENTWISE: bool = false;
 
-    /// The result's shape, by default that of the first input. This is the only place where shapes are rejected.
+    /// The result's shape, by default that of the first input, or to which all inputs broadcast. This is the only
+    /// place where shapes are rejected.
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape> {
-        Ok(*inputs[0])
+        let broadcast = if let Inputs::Broadcast = Self::INPUTS { &inputs[1..] } else { &[] };
+        broadcast.iter().try_fold(*inputs[0], |shape, input| Shape::broadcast(Self::NAME, &shape, input))
     }
 
     /// The number of floating-point operations, for profiles; only products count theirs.

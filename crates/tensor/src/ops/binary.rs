@@ -13,7 +13,6 @@ use crate::element::{Num, Real, Scalar};
 use crate::error::{Error, Result};
 use crate::kind::{Number, Numeric};
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, apply_raw, per_type, run_unrecorded};
-use crate::shape::Shape;
 use crate::tensor::{Raw, Tensor};
 
 // Equal operands get half of the gradient each, as in PyTorch. NaN wins, and then both operands get the whole gradient.

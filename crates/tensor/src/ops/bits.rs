@@ -11,7 +11,6 @@ use crate::element::{Num, Real};
 use crate::error::Result;
 use crate::kind::{Bool, Int};
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// An integer with bitwise operations.

@@ -1,6 +1,7 @@
 //! Numbers kept within bounds.
 
 use super::elementwise::{formula, scalar};
+use super::fused::mixed;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
@@ -50,16 +51,9 @@ scalar! { Clamp: Num, "clamp", Inputs, Same, |op| [low = op.0.low, high = op.0.h
 /// The gradient where the element is between the bounds, else 0: the derivative of [`Clamp`].
 struct ClampGrad(Bounds);
 
-per_type! { ClampGrad[2]: Num }
-
-impl Op<2> for ClampGrad {
-    const NAME: &'static str = "clamp's gradient";
-    const INPUTS: Inputs = Inputs::Broadcast;
-    const PRECISION: Precision = Precision::Widest;
-
-    formula! { 2, "clamp's gradient", [grad, x], |op| [low = op.0.low, high = op.0.high],
-    "(x > low || is_nan(low)) && (x < high || is_nan(high)) ? grad : 0" }
-}
+mixed! { ClampGrad[2]: Num, "clamp's gradient", [grad, x], |op| [low = op.0.low, high = op.0.high],
+|T| if (x > low || low.is_nan()) & (x < high || high.is_nan()) { grad } else { T::ZERO }, map2,
+"(x > low || is_nan(low)) && (x < high || is_nan(high)) ? grad : 0" }
 
 impl Derivative<2> for ClampGrad {
     const SAVES: Saves = Saves::Inputs;
@@ -67,24 +61,6 @@ impl Derivative<2> for ClampGrad {
     fn backward(&self, saved: &Saved<'_, 2>, grad: &Tensor) -> Result<[Option<Tensor>; 2]> {
         let back = saved.grad_of(0, || apply(ClampGrad(self.0), [grad, saved.input(1)]))?;
         Ok([back, None]) // piecewise constant in x
-    }
-}
-
-impl<T: Num> CpuKernel<T, 2> for ClampGrad {
-    type Out = T;
-
-    fn cpu(&self, [grad, x]: [CpuView<'_, T>; 2], out: StoredMut<'_, T>) -> Result<()> {
-        let (low, high) = (T::from_scalar(self.0.low), T::from_scalar(self.0.high));
-        cpu::map2(
-            grad,
-            x,
-            out,
-            inlined!(move |grad: T, x: T| {
-                let is_within = (x > low || low.is_nan()) & (x < high || high.is_nan());
-                if is_within { grad } else { T::ZERO }
-            }),
-        );
-        Ok(())
     }
 }
 

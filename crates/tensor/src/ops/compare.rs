@@ -11,7 +11,6 @@ use crate::op::{
     CpuKernel, Derivative, Inputs, LockedInputs, Op, PerType, Precision, apply_into, apply_raw, per_type,
     run_unrecorded,
 };
-use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_computing, by_num};
 
@@ -37,10 +36,6 @@ macro_rules! truths {
             const NAME: &'static str = stringify!($method);
             const INPUTS: Inputs = Inputs::Broadcast;
             const PRECISION: Precision = Precision::Widest;
-
-            fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
-                Shape::broadcast(stringify!($method), a, b)
-            }
 
             formula! { 2, stringify!($method), [a, b], |_| [], $cuda }
         }

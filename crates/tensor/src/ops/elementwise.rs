@@ -5,6 +5,7 @@
 //! CUDA C++ all values are of the computing type, and the result is rounded to the element type; `cuda/header.cu`
 //! defines the functions. Derivatives are tensor operations, so they are differentiable again.
 
+use super::fused::mixed;
 use super::reciprocal::ScalarOverGrad;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
@@ -15,7 +16,6 @@ use crate::kind::{Float, Kind, Number, Numeric};
 use crate::op::{
     CpuKernel, Derivative, Inputs, LockedInputs, Op, PerType, Precision, Saves, apply, apply_raw, per_type,
 };
-use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor, by_num};
 
@@ -129,10 +129,6 @@ macro_rules! binary {
             const INPUTS: Inputs = Inputs::Broadcast;
             const PRECISION: Precision = Precision::Widest;
 
-            fn out_shape(&self, [a, b]: [&Shape; 2]) -> Result<Shape> {
-                Shape::broadcast($op_name, a, b)
-            }
-
             formula! { 2, $op_name, [$a, $b], |_| [], $cuda }
         }
 
@@ -235,15 +231,9 @@ also_of_truths! { Mul, |a, b| a & b }
 /// one is NaN) `grad`.
 pub(super) struct ShareOfLarger;
 
-per_type! { ShareOfLarger[3]: Num }
-
-impl Op<3> for ShareOfLarger {
-    const NAME: &'static str = "maximum";
-    const INPUTS: Inputs = Inputs::Broadcast;
-    const PRECISION: Precision = Precision::Widest;
-
-    formula! { 3, "share of the larger", [grad, mine, other], |_| [], "mine < other ? 0 : mine == other ? times(grad, to<R>(0.5)) : grad" }
-}
+mixed! { ShareOfLarger[3]: Num, "maximum", [grad, mine, other], |_| [],
+|T| if mine < other { T::ZERO } else if mine == other { grad.times(T::from_f64(0.5)) } else { grad }, map3,
+"mine < other ? 0 : mine == other ? times(grad, to<R>(0.5)) : grad" }
 
 impl Derivative<3> for ShareOfLarger {
     const SAVES: Saves = Saves::Inputs;
@@ -251,30 +241,6 @@ impl Derivative<3> for ShareOfLarger {
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let back = saved.grad_of(0, || apply(ShareOfLarger, [grad, saved.input(1), saved.input(2)]))?;
         Ok([back, None, None]) // piecewise constant in the operands
-    }
-}
-
-impl<T: Num> CpuKernel<T, 3> for ShareOfLarger {
-    type Out = T;
-
-    fn cpu(&self, [grad, mine, other]: [CpuView<'_, T>; 3], out: StoredMut<'_, T>) -> Result<()> {
-        let half = T::from_f64(0.5);
-        cpu::map3(
-            grad,
-            mine,
-            other,
-            out,
-            inlined!(|grad: T, mine: T, other: T| {
-                if mine < other {
-                    T::ZERO
-                } else if mine == other {
-                    grad.times(half)
-                } else {
-                    grad
-                }
-            }),
-        );
-        Ok(())
     }
 }
 

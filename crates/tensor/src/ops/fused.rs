@@ -10,7 +10,6 @@ use crate::element::{DType, Real, Scalar};
 use crate::error::Result;
 use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -98,22 +97,18 @@ impl Tensor {
 
 /// An operation on `n` tensors that broadcast, with constants.
 macro_rules! mixed {
-    ($name:ident[$n:literal]: $op_name:literal, [$($x:ident),*], |$op:pat_param| [$($c:ident = $value:expr),*], |$real:ident| $formula:expr, $map:ident, $cuda:literal) => {
-        per_type! { $name[$n]: Real }
+    ($name:ident[$n:literal]: $bound:ident, $op_name:literal, [$($x:ident),*], |$op:pat_param| [$($c:ident = $value:expr),*], |$real:ident| $formula:expr, $map:ident, $cuda:literal) => {
+        per_type! { $name[$n]: $bound }
 
         impl Op<$n> for $name {
             const NAME: &'static str = $op_name;
             const INPUTS: Inputs = Inputs::Broadcast;
             const PRECISION: Precision = Precision::Widest;
 
-            fn out_shape(&self, inputs: [&Shape; $n]) -> Result<Shape> {
-                inputs.iter().try_fold(Shape::SCALAR, |shape, input| Shape::broadcast($op_name, &shape, input))
-            }
-
             formula! { $n, $op_name, [$($x),*], |$op| [$($c = $value),*], $cuda }
         }
 
-        impl<$real: Real> CpuKernel<$real, $n> for $name {
+        impl<$real: $bound> CpuKernel<$real, $n> for $name {
             type Out = $real;
 
             fn cpu(&self, [$($x),*]: [CpuView<'_, $real>; $n], out: StoredMut<'_, $real>) -> Result<()> {
@@ -130,7 +125,7 @@ pub(super) use mixed;
 
 // Computed from the nearer end, so that a weight of 1 gives `other` exactly, as in PyTorch.
 struct Lerp(Scalar);
-mixed! { Lerp[2]: "lerp", [x, y], |op| [weight = op.0, rest = Scalar::Float(1.0 - op.0.to_f64())],
+mixed! { Lerp[2]: Real, "lerp", [x, y], |op| [weight = op.0, rest = Scalar::Float(1.0 - op.0.to_f64())],
 |R| if weight.magnitude() + weight.magnitude() < R::ONE { x + weight * (y - x) } else { y - (y - x) * rest }, map2,
 "magnitude(weight) < R(0.5) ? x + weight * (y - x) : y - (y - x) * rest" }
 
@@ -142,7 +137,7 @@ impl Derivative<2> for Lerp {
 }
 
 struct LerpTensor;
-mixed! { LerpTensor[3]: "lerp", [x, y, weight], |_op| [],
+mixed! { LerpTensor[3]: Real, "lerp", [x, y, weight], |_op| [],
 |R| if weight.magnitude() + weight.magnitude() < R::ONE { x + weight * (y - x) } else { y - (y - x) * (R::ONE - weight) }, map3,
 "magnitude(weight) < R(0.5) ? x + weight * (y - x) : y - (y - x) * (R(1) - weight)" }
 
@@ -161,11 +156,11 @@ impl Derivative<3> for LerpTensor {
 
 /// −grad · trunc(a / b): the derivative of `fmod(a, b)` with respect to `b`.
 pub(super) struct FmodGrad;
-mixed! { FmodGrad[3]: "fmod's gradient", [grad, a, b], |_op| [], |R| -(grad * (a / b).trunc()), map3, "-(grad * trunc(a / b))" }
+mixed! { FmodGrad[3]: Real, "fmod's gradient", [grad, a, b], |_op| [], |R| -(grad * (a / b).trunc()), map3, "-(grad * trunc(a / b))" }
 
 /// grad · copysign(a, b) / a, and 0 where `a` is 0: the derivative of `copysign(a, b)` with respect to `a`, as in PyTorch.
 pub(super) struct CopysignGrad;
-mixed! { CopysignGrad[3]: "copysign's gradient", [grad, a, b], |_op| [],
+mixed! { CopysignGrad[3]: Real, "copysign's gradient", [grad, a, b], |_op| [],
 |R| if a == R::ZERO { R::ZERO } else { grad * (a.with_sign_of(b) / a) }, map3, "a == R(0) ? R(0) : grad * (copysign(a, b) / a)" }
 
 /// The derivative of an operation that is linear in the first input, and piecewise constant in the others.
@@ -185,7 +180,7 @@ macro_rules! linear_in_grad {
 linear_in_grad! { FmodGrad CopysignGrad }
 
 struct AddCMul(Scalar);
-mixed! { AddCMul[3]: "addcmul", [x, a, b], |op| [value = op.0], |R| x + value * a * b, map3_product, "x + value * a * b" }
+mixed! { AddCMul[3]: Real, "addcmul", [x, a, b], |op| [value = op.0], |R| x + value * a * b, map3_product, "x + value * a * b" }
 
 impl Derivative<3> for AddCMul {
     const SAVES: Saves = Saves::Inputs;
@@ -201,7 +196,7 @@ impl Derivative<3> for AddCMul {
 }
 
 struct AddCDiv(Scalar);
-mixed! { AddCDiv[3]: "addcdiv", [x, a, b], |op| [value = op.0], |R| x + value * a / b, map3, "x + value * a / b" }
+mixed! { AddCDiv[3]: Real, "addcdiv", [x, a, b], |op| [value = op.0], |R| x + value * a / b, map3, "x + value * a / b" }
 
 impl Derivative<3> for AddCDiv {
     const SAVES: Saves = Saves::Inputs;
@@ -252,7 +247,7 @@ impl LogitGrad {
     }
 }
 
-mixed! { LogitGrad[2]: "logit's gradient", [grad, x], |op| [low = op.low, high = op.high, outside = op.outside],
+mixed! { LogitGrad[2]: Real, "logit's gradient", [grad, x], |op| [low = op.low, high = op.high, outside = op.outside],
 |R| if x < low || x > high { outside } else { grad / (x * (R::ONE - x)) }, map2,
 "x < low || x > high ? outside : grad / (x * (R(1) - x))" }
 

@@ -5,14 +5,14 @@
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
-use super::elementwise::{binary, formula, unary};
+use super::elementwise::{binary, formula, scalar, unary};
+use super::fused::mixed;
 use crate::autograd::Saved;
 use crate::cpu::{self, CpuView, StoredMut};
-use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
+use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::Real;
 use crate::error::Result;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// √(2/π)
@@ -61,45 +61,21 @@ impl Tensor {
 }
 
 struct Gelu;
-
-per_type! { Gelu[1]: Real }
-
-impl Op<1> for Gelu {
-    const NAME: &'static str = "gelu";
-
-    formula! { 1, "gelu", [x], |_| [factor = FACTOR.into(), cubic = CUBIC.into()],
-    "x * R(0.5) * (R(1) + rough_tanh(factor * (x + cubic * (x * x * x))))" }
-}
-
-impl Derivative<1> for Gelu {
-    const SAVES: Saves = Saves::Inputs;
-
-    fn backward(&self, saved: &Saved<'_, 1>, grad: &Tensor) -> Result<[Option<Tensor>; 1]> {
-        Ok([Some(apply(GeluGrad, [grad, saved.input(0)])?)])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 1> for Gelu {
-    type Out = R;
-
-    fn cpu(&self, [x]: [CpuView<'_, R>; 1], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::map1_long(x, out, inlined!(|x: R| x * share(x)));
-        Ok(())
-    }
-}
+scalar! { Gelu: Real, "gelu", Inputs, Same, |_op| [],
+|x| x * share(x), by map1_long,
+"x * R(0.5) * (R(1) + rough_tanh(R(0.7978845608028654) * (x + R(0.044715) * (x * x * x))))",
+|saved, grad| apply(GeluGrad, [grad, saved.input(0)]) }
 
 /// The derivative: g · ((1 + t) / 2 + x / 2 · (1 − t²) · u̇) with u̇ = √(2/π) · (1 + 3 · 0.044715 · x²).
 struct GeluGrad;
 
-per_type! { GeluGrad[2]: Real }
-
-impl Op<2> for GeluGrad {
-    const NAME: &'static str = "gelu's gradient";
-
-    formula! { 2, "gelu's gradient", [grad, x], |_| [factor = FACTOR.into(), cubic = CUBIC.into()],
-    "[&] { R t = rough_tanh(factor * (x + cubic * (x * x * x))); \
-    return grad * (R(0.5) * (R(1) + t) + R(0.5) * x * (R(1) - t * t) * (factor * (R(1) + R(3) * cubic * (x * x)))); }()" }
-}
+mixed! { GeluGrad[2]: Real, "gelu's gradient", [grad, x], |_| [],
+|R| {
+    let s = share(x);
+    let slope = R::from_f64(2.0 * FACTOR) + R::from_f64(6.0 * FACTOR * CUBIC) * (x * x);
+    grad * (s + x * (s * (R::ONE - s)) * slope)
+}, map2_long, "[&] { R t = rough_tanh(R(0.7978845608028654) * (x + R(0.044715) * (x * x * x))); \
+return grad * (R(0.5) * (R(1) + t) + R(0.5) * x * (R(1) - t * t) * (R(0.7978845608028654) * (R(1) + R(3) * R(0.044715) * (x * x)))); }()" }
 
 impl Derivative<2> for GeluGrad {
     const SAVES: Saves = Saves::Inputs;
@@ -118,24 +94,6 @@ impl Derivative<2> for GeluGrad {
             h.mul(grad)?.mul(&rest)?.mul(&both)
         };
         Ok([saved.grad_of(0, || apply(GeluGrad, [h, x]))?, saved.grad_of(1, for_x)?])
-    }
-}
-
-impl<R: Real> CpuKernel<R, 2> for GeluGrad {
-    type Out = R;
-
-    fn cpu(&self, [grad, x]: [CpuView<'_, R>; 2], out: StoredMut<'_, R>) -> Result<()> {
-        cpu::map2_long(
-            grad,
-            x,
-            out,
-            inlined!(|grad: R, x: R| {
-                let s = share(x);
-                let slope = R::from_f64(2.0 * FACTOR) + R::from_f64(6.0 * FACTOR * CUBIC) * (x * x);
-                grad * (s + x * (s * (R::ONE - s)) * slope)
-            }),
-        );
-        Ok(())
     }
 }
 

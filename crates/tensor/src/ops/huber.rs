@@ -9,7 +9,6 @@ use crate::element::{Real, Scalar};
 use crate::error::Result;
 use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// `d² / (2 · divisor)` for a difference d = `x − target` with a magnitude below `bound`, else `slope · (|d| − bound / 2)`,
@@ -31,7 +30,7 @@ impl Huber {
     }
 }
 
-mixed! { Huber[2]: "huber_loss", [x, target],
+mixed! { Huber[2]: Real, "huber_loss", [x, target],
 |op| [bound = op.constants()[0], divisor = op.constants()[1], slope = op.constants()[2], half = Scalar::Float(0.5)],
 |R| {
     let d = (x - target).magnitude();
@@ -51,7 +50,7 @@ impl Derivative<2> for Huber {
 
 /// The gradient times `d / divisor`, or times `±slope` where the magnitude of d = `x − target` is `bound` or more.
 struct HuberGrad(Huber);
-mixed! { HuberGrad[3]: "huber_loss's gradient", [grad, x, target],
+mixed! { HuberGrad[3]: Real, "huber_loss's gradient", [grad, x, target],
 |op| [bound = op.0.constants()[0], divisor = op.0.constants()[1], slope = op.0.constants()[2]],
 |R| {
     let d = x - target;

@@ -10,7 +10,6 @@ use crate::error::Result;
 use crate::inlined::Array;
 use crate::kind::{Bool, Kind, Number};
 use crate::op::{Inputs, LockedInputs, Op, PerType, Precision, run_unrecorded};
-use crate::shape::Shape;
 use crate::storage::Fresh;
 use crate::tensor::{Raw, Tensor};
 

@@ -12,7 +12,6 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::{Real, Scalar};
 use crate::error::Result;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 // ---- angles -------------------------------------------------------------------------------------------------------

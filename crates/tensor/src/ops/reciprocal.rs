@@ -8,13 +8,12 @@ use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula, constant};
 use crate::element::{Real, Scalar};
 use crate::error::Result;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 /// −g · dividend / x²: the derivative of a number over a tensor. It is one operation, because its parts may be too
 /// large for halves.
 pub(super) struct ScalarOverGrad(pub(super) Scalar);
-mixed! { ScalarOverGrad[2]: "div's gradient", [grad, x], |op| [dividend = op.0],
+mixed! { ScalarOverGrad[2]: Real, "div's gradient", [grad, x], |op| [dividend = op.0],
 |R| -(grad * dividend / x / x), map2, "-(grad * dividend / x / x)" } // x² could overflow, or become 0
 
 impl Derivative<2> for ScalarOverGrad {

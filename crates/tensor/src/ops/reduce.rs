@@ -2,6 +2,8 @@
 //!
 //! Sums run in a fixed order that depends on the shape alone, so they have the same bits on any number of threads.
 
+use super::elementwise::formula;
+use super::fused::mixed;
 use crate::autograd::{Saved, is_grad_enabled};
 use crate::cpu::{self, CpuView, Moments, Stored, StoredMut, fold, math};
 use crate::cuda::{Accumulator, CudaDevice, CudaOut, CudaReduction, CudaView, Formula, constant};
@@ -12,7 +14,8 @@ use crate::inlined::{Array, Slice};
 use crate::kind::{Int, Numeric};
 use crate::layout::Layout;
 use crate::op::{
-    CpuKernel, Derivative, Op, PerType, Precision, Saves, apply, apply_raw, on_cpu, on_cuda, per_type, run_unrecorded,
+    CpuKernel, Derivative, Inputs, Op, PerType, Precision, Saves, apply, apply_raw, on_cpu, on_cuda, per_type,
+    run_unrecorded,
 };
 use crate::ops::{Channels, arg_extreme::ArgExtreme, cast};
 use crate::scratch;
@@ -436,23 +439,11 @@ impl<T: Num, const MAX: bool> CpuKernel<T, 1> for Extreme<MAX> {
 /// `shares` is 0, and the result is NaN.
 struct Share;
 
-per_type! { Share[3]: Num }
-
-impl Op<3> for Share {
-    const NAME: &'static str = "max";
-    const INPUTS: crate::op::Inputs = crate::op::Inputs::Broadcast;
-
-    fn cuda(&self, device: &CudaDevice, inputs: [CudaView<'_>; 3], out: CudaOut<'_>) -> Result<()> {
-        static SHARE: Formula = Formula {
-            name: "share of the extreme",
-            inputs: &["grad", "hit", "shares"],
-            constants: &[],
-            text: "shares == 1 ? times(grad, hit) : to<R>(f64(times(grad, hit)) / f64(shares))",
-            changes: false,
-        };
-        SHARE.run(device, "max", &inputs, &[], out)
-    }
-}
+// NaN for an infinite gradient and no hit, as in PyTorch.
+mixed! { Share[3]: Num, "max", [grad, hit, shares], |_| [], |T| {
+    let grad = grad.times(hit);
+    if shares == T::ONE { grad } else { T::from_f64(to_f64(grad) / to_f64(shares)) }
+}, map3, "shares == 1 ? times(grad, hit) : to<R>(f64(times(grad, hit)) / f64(shares))" }
 
 impl Derivative<3> for Share {
     const SAVES: Saves = Saves::Inputs;
@@ -460,24 +451,6 @@ impl Derivative<3> for Share {
     fn backward(&self, saved: &Saved<'_, 3>, grad: &Tensor) -> Result<[Option<Tensor>; 3]> {
         let back = saved.grad_of(0, || apply(Share, [grad, saved.input(1), saved.input(2)]))?;
         Ok([back, None, None]) // piecewise constant in the operands
-    }
-}
-
-impl<T: Num> CpuKernel<T, 3> for Share {
-    type Out = T;
-
-    fn cpu(&self, [grad, hits, shares]: [CpuView<'_, T>; 3], out: StoredMut<'_, T>) -> Result<()> {
-        cpu::map3(
-            grad,
-            hits,
-            shares,
-            out,
-            inlined!(|grad: T, hit: T, shares: T| {
-                let grad = grad.times(hit); // NaN for an infinite gradient and no hit, as in PyTorch
-                if shares == T::ONE { grad } else { T::from_f64(to_f64(grad) / to_f64(shares)) }
-            }),
-        );
-        Ok(())
     }
 }
 

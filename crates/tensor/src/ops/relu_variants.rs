@@ -9,7 +9,6 @@ use crate::element::{Real, Scalar};
 use crate::error::Result;
 use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -92,7 +91,7 @@ scalar! { LeakyRelu: Real, "leaky_relu", Inputs, Same, |op| [slope = op.0],
 /// The gradient where x is above 0, else the gradient times the slope.
 #[derive(Clone, Copy)]
 struct LeakyReluGrad(Scalar);
-mixed! { LeakyReluGrad[2]: "leaky_relu's gradient", [grad, x], |op| [slope = op.0],
+mixed! { LeakyReluGrad[2]: Real, "leaky_relu's gradient", [grad, x], |op| [slope = op.0],
 |R| if x > R::ZERO { grad } else { grad * slope }, map2, "x > 0 ? grad : grad * slope" }
 
 /// `above · x` above 0, else `below · (e^(rate·x) − 1)`.
@@ -110,7 +109,7 @@ scalar! { Elu: Real, "elu", Inputs, Same,
 
 /// The gradient times `above` where x is above 0, else times `below · e^(rate·x)`.
 struct EluGrad(Elu);
-mixed! { EluGrad[2]: "elu's gradient", [grad, x],
+mixed! { EluGrad[2]: Real, "elu's gradient", [grad, x],
 |op| [above = Scalar::Float(op.0.above), below = Scalar::Float(op.0.below), rate = Scalar::Float(op.0.rate)],
 |R| if x > R::ZERO { grad * above } else { grad * ((x * rate).exp() * below) }, map2_long,
 "x > 0 ? grad * above : grad * (exp(x * rate) * below)" }
@@ -126,7 +125,7 @@ impl Derivative<2> for EluGrad {
 }
 
 struct Prelu;
-mixed! { Prelu[2]: "prelu", [x, weight], |_op| [], |R| if x > R::ZERO { x } else { x * weight }, map2,
+mixed! { Prelu[2]: Real, "prelu", [x, weight], |_op| [], |R| if x > R::ZERO { x } else { x * weight }, map2,
 "x > 0 ? x : x * weight" }
 
 impl Derivative<2> for Prelu {
@@ -141,7 +140,7 @@ impl Derivative<2> for Prelu {
 
 /// The gradient where x is above 0, else the gradient times the weight.
 struct PreluGrad;
-mixed! { PreluGrad[3]: "prelu's gradient", [grad, x, weight], |_op| [],
+mixed! { PreluGrad[3]: Real, "prelu's gradient", [grad, x, weight], |_op| [],
 |R| if x > R::ZERO { grad } else { grad * weight }, map3, "x > 0 ? grad : grad * weight" }
 
 impl Derivative<3> for PreluGrad {
@@ -157,7 +156,7 @@ impl Derivative<3> for PreluGrad {
 /// 0 where x is above 0, also for an infinite or NaN gradient, else the gradient.
 #[derive(Clone, Copy)]
 struct WhereNotPositive;
-mixed! { WhereNotPositive[2]: "prelu's gradient", [grad, x], |_op| [], |R| if x > R::ZERO { R::ZERO } else { grad }, map2,
+mixed! { WhereNotPositive[2]: Real, "prelu's gradient", [grad, x], |_op| [], |R| if x > R::ZERO { R::ZERO } else { grad }, map2,
 "x > 0 ? 0 : grad" }
 
 /// The threshold, and the value in place of elements up to it.
@@ -169,7 +168,7 @@ scalar! { Threshold: Real, "threshold", Inputs, Same, |op| [most = Scalar::Float
 /// 0 where x is at most the threshold, else the gradient.
 #[derive(Clone, Copy)]
 struct ThresholdGrad(Scalar);
-mixed! { ThresholdGrad[2]: "threshold's gradient", [grad, x], |op| [most = op.0], |R| if x <= most { R::ZERO } else { grad },
+mixed! { ThresholdGrad[2]: Real, "threshold's gradient", [grad, x], |op| [most = op.0], |R| if x <= most { R::ZERO } else { grad },
 map2, "x <= most ? 0 : grad" }
 
 struct Hardshrink(Scalar);
@@ -186,7 +185,7 @@ scalar! { Softshrink: Real, "softshrink", Inputs, Same, |op| [lambda = op.0],
 /// The gradient where the magnitude of x is above `lambda`, else 0, also where x is NaN, as in PyTorch.
 #[derive(Clone, Copy)]
 struct ShrinkGrad(Scalar);
-mixed! { ShrinkGrad[2]: "softshrink's gradient", [grad, x], |op| [lambda = op.0],
+mixed! { ShrinkGrad[2]: Real, "softshrink's gradient", [grad, x], |op| [lambda = op.0],
 |R| if x > lambda || x < -lambda { grad } else { R::ZERO }, map2, "x > lambda || x < -lambda ? grad : 0" }
 
 /// The derivative of an operation on a gradient and x that is linear in the gradient, and piecewise constant in x.

@@ -9,7 +9,6 @@ use crate::element::{Real, Scalar};
 use crate::error::Result;
 use crate::inlined::Array;
 use crate::op::{CpuKernel, Derivative, Inputs, Op, Precision, Saves, apply, per_type};
-use crate::shape::Shape;
 use crate::tensor::Tensor;
 
 impl Tensor {
@@ -64,7 +63,7 @@ scalar! { Softplus: Real, "softplus", Inputs, F32UnderAutocast, |op| [beta = op.
 /// The gradient times the sigmoid of β·x, or the gradient where β·x is above the threshold: the derivative of
 /// [`Softplus`].
 struct SoftplusGrad(SoftplusParams);
-mixed! { SoftplusGrad[2]: "softplus's gradient", [grad, x], |op| [beta = op.0.beta, threshold = op.0.threshold],
+mixed! { SoftplusGrad[2]: Real, "softplus's gradient", [grad, x], |op| [beta = op.0.beta, threshold = op.0.threshold],
 |R| { let z = x * beta; if z > threshold { grad } else { grad * z.sigmoid() } }, map2_long,
 "x * beta > threshold ? grad : grad * sigmoid(x * beta)" }
 
