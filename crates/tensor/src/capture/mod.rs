@@ -371,21 +371,26 @@ impl<O: Tensors> Outputs<O> {
         (Self { tensors, sharing }, written)
     }
 
-    /// Moves the results that the program still holds to other memory.
+    /// Moves the results that the program still holds to other memory. After an error, results that share a storage
+    /// still do.
     fn detach_results(&mut self, device: &CudaDevice) -> Result<()> {
         let mut sharing = self.sharing.iter();
         let mut moved: Vec<[StorageRef; 2]> = Vec::new(); // from where, and where to
+        let mut outcome = Ok(());
         self.tensors.visit_mut(&mut |output| {
             let Some(&sharing) = sharing.next() else { return Ok(()) };
+            let is_held = output.storage.handles().is_some_and(|handles| sharing > 0 && handles > sharing);
             if let Some([_, to]) = moved.iter().find(|[from, _]| from.is(&output.storage)) {
                 output.storage = to.clone();
-            } else if output.storage.handles().is_some_and(|handles| sharing > 0 && handles > sharing) {
-                let to = output.storage.with_other_memory(device)?;
-                moved.push([output.storage.clone(), to.clone()]);
-                output.storage = to;
+            } else if is_held && outcome.is_ok() {
+                match output.storage.with_other_memory(device) {
+                    Ok(to) => moved.push([std::mem::replace(&mut output.storage, to.clone()), to]),
+                    Err(error) => outcome = Err(error),
+                }
             }
             Ok(())
-        })
+        })?;
+        outcome
     }
 }
 

@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
+use pagelock_memory::ByteSize;
 use pagelock_tensor::{
-    CapturedStep, Conv2dOptions, Device, Error, Generator, Int, Pool2dOptions, Reduction, Result, Tensor,
+    AnyTensor, CapturedStep, Conv2dOptions, Device, Error, Generator, Int, Pool2dOptions, Reduction, Result, Tensor,
     default_generator, manual_seed,
 };
 
@@ -220,6 +221,29 @@ fn results_that_share_elements_stay_what_they_were() {
             assert_eq!(changed.to_vec::<f64>().unwrap(), [2.0 * i as f64 + 0.5; 4], "launch {i} on {device}");
         }
     }
+}
+
+#[test]
+fn results_that_share_elements_still_share_them_after_a_call_without_memory() {
+    let software = pagelock_cuda::Device::software(Default::default()).unwrap();
+    let device = Device::try_from(&software).unwrap();
+    let mut step = CapturedStep::new(&device);
+    let mut run = || {
+        step.run((), |()| {
+            let (y, large) = (Tensor::on(&device).zeros([4])?, Tensor::on(&device).zeros([1 << 24])?);
+            Ok::<_, Error>((y.clone(), large, y.narrow(0, 1, 2)?))
+        })
+    };
+    let _kept: Vec<_> = (0..3).map(|_| run().unwrap()).collect();
+    let budget = software.memory_budget();
+    let limit = budget.limit();
+    budget.set_limit(ByteSize(budget.used().0 + ByteSize::mib(4).0));
+    assert!(run().unwrap_err().to_string().contains("budget"));
+    budget.set_limit(limit);
+
+    let (y, _, part) = run().unwrap();
+
+    assert_eq!(AnyTensor::from(y).storage_id(), AnyTensor::from(part).storage_id());
 }
 
 /// An input, and a part of one.
