@@ -74,7 +74,8 @@ setters! { Checkpoints,
     keep_last: usize => keep.last = Some(keep_last.max(1));
     /// After each save, removes all but the `keep_best` checkpoints with the highest [`score`](Checkpoint::score) and those
     /// that [`keep_last`](Self::keep_last) keeps. Of equal scores, the earliest steps stay. The newest checkpoint
-    /// always stays.
+    /// always stays. A damaged checkpoint is not among the best: the thread that writes also reads these files to verify
+    /// their checksums.
     keep_best: usize => keep.best = Some(keep_best);
 }
 
@@ -124,8 +125,8 @@ impl Checkpoints {
     /// # Errors
     /// As [`TensorFile::save`]: the checkpoint is then not in the folder, unless the message says so.
     /// [`Error::Checkpoints`] if an older checkpoint cannot be removed. With [`keep_best`](Self::keep_best), the error
-    /// of an older checkpoint whose score cannot be read, such as memory that is refused; nothing is removed then. A
-    /// damaged checkpoint has no score.
+    /// of a checkpoint that cannot be read, such as memory that is refused; nothing is removed then. A damaged
+    /// checkpoint is no such error.
     pub fn wait(&mut self) -> Result<()> {
         let Some(writer) = self.writer.take() else { return Ok(()) };
         writer.join().unwrap_or_else(|_| {
@@ -144,15 +145,15 @@ impl Checkpoints {
         self.steps()?.last().map(|&step| self.open_step(step)).transpose()
     }
 
-    /// The checkpoint with the highest [`score`](Checkpoint::score), of equal scores the earliest; `None` if no
-    /// checkpoint has a score. A damaged checkpoint has none.
+    /// The intact checkpoint with the highest [`score`](Checkpoint::score), of equal scores the earliest; `None` if no
+    /// intact checkpoint has a score. Reads the files of the highest scores to verify the checksums, up to the first
+    /// intact one.
     ///
     /// # Errors
-    /// As [`latest`](Self::latest); the error of a checkpoint whose score cannot be read.
+    /// The error of a checkpoint that cannot be read; as [`wait`](Self::wait).
     pub fn best(&mut self) -> Result<Option<SavedCheckpoint>> {
         self.wait()?;
-        let best = by_score(&self.folder, &self.steps()?)?.first().copied();
-        best.map(|step| self.open_step(step)).transpose()
+        by_score(&self.folder, &self.steps()?)?.next().transpose()
     }
 
     /// The checkpoint of a step.
@@ -225,7 +226,9 @@ impl Keep {
         let mut kept = steps[steps.len() - n_last..].to_vec();
         kept.push(written);
         if let Some(n_best) = best {
-            kept.extend(by_score(folder, &steps)?.into_iter().take(n_best));
+            for best in by_score(folder, &steps)?.take(n_best) {
+                kept.push(best?.step());
+            }
         }
         let rest = steps.into_iter().filter(|step| !kept.contains(step));
         rest.into_iter().try_for_each(|step| remove(&path_in(folder, step)))
@@ -253,22 +256,29 @@ fn steps_in(folder: &Path) -> Result<Vec<u64>> {
     Ok(steps)
 }
 
-/// The steps whose checkpoints have a score: the highest score first, equal scores by step.
+/// The intact checkpoints that have a score: the highest score first, equal scores by step. Each is verified when the
+/// iterator comes to it.
 ///
 /// # Errors
-/// Those of opening and reading a file, unless the file is damaged: then it has no score.
-fn by_score(folder: &Path, steps: &[u64]) -> Result<Vec<u64>> {
+/// Those of opening and reading a file that is not damaged.
+fn by_score(folder: &Path, steps: &[u64]) -> Result<impl Iterator<Item = Result<SavedCheckpoint>>> {
     let mut scored: Vec<(f64, u64)> = Vec::new();
     for &step in steps {
         let score = TensorFile::open(path_in(folder, step)).map_err(Error::from).and_then(|file| score_in(&file));
-        match score {
-            Ok(Some(score)) => scored.push((if score.is_nan() { f64::NEG_INFINITY } else { score }, step)),
-            Ok(None) | Err(Error::Tensor(tensor::Error::Content { .. })) => {}
-            Err(error) => return Err(error),
-        }
+        let score = unless_damaged(score)?.flatten();
+        scored.extend(score.map(|score| (if score.is_nan() { f64::NEG_INFINITY } else { score }, step)));
     }
     scored.sort_by(|one, other| other.0.total_cmp(&one.0)); // stable: equal scores stay ordered by step
-    Ok(scored.into_iter().map(|(_, step)| step).collect())
+    let open = |(_, step)| unless_damaged(SavedCheckpoint::open(step, path_in(folder, step))).transpose();
+    Ok(scored.into_iter().filter_map(open))
+}
+
+/// `None` if the error is that of a damaged file.
+fn unless_damaged<T>(read: Result<T>) -> Result<Option<T>> {
+    match read {
+        Err(Error::Tensor(tensor::Error::Content { .. })) => Ok(None),
+        read => read.map(Some),
+    }
 }
 
 fn remove(path: &Path) -> Result<()> {

@@ -223,6 +223,32 @@ fn a_damaged_checkpoint_has_no_score() {
 }
 
 #[test]
+fn a_checkpoint_with_a_damaged_tensor_or_score_displaces_none_that_is_intact() {
+    let score = 0.9_f64.to_le_bytes();
+    for (damaged, replacement) in
+        [([1.0_f32.to_le_bytes(); 2].concat(), [0; 8]), (score.to_vec(), 0.8_f64.to_le_bytes())]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::open(folder.path()).unwrap().keep_best(1).keep_last(9);
+        for (step, score) in [(1, 0.9), (2, 0.1), (3, 0.5), (4, 0.2)] {
+            checkpoints.save(step, holding(1.0).score(score)).unwrap();
+        }
+        checkpoints.wait().unwrap();
+        let path = folder.path().join("step-0000000001.safetensors");
+        let mut bytes = fs::read(&path).unwrap();
+        let at = bytes.windows(8).position(|window| window == damaged).unwrap();
+        bytes[at..][..8].copy_from_slice(&replacement);
+        fs::write(&path, bytes).unwrap();
+
+        assert_eq!(checkpoints.best().unwrap().unwrap().step(), 3);
+        let mut checkpoints = checkpoints.keep_last(1);
+        checkpoints.save(5, holding(1.0).score(0.3)).unwrap();
+        checkpoints.wait().unwrap();
+        assert_eq!(checkpoints.steps().unwrap(), [3, 5]);
+    }
+}
+
+#[test]
 fn files_that_are_no_checkpoints_are_left_alone() {
     let mut there = two();
     let others = ["step-3.safetensors", "step-0000000004.safetensors.bak", "notes.txt", "step-.safetensors"];
