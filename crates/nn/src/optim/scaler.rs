@@ -168,7 +168,7 @@ fn misused(done: &str, fix: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Sgd;
+    use super::super::{Sgd, clip_grad_norm_, clip_grad_value_};
     use super::*;
     use crate::Parameter;
     use pagelock_tensor::DType;
@@ -266,6 +266,23 @@ mod tests {
 
         assert!(error.to_string().starts_with("GradScaler: the gradients were already unscaled"), "{error}");
         assert_eq!(w.detach().to_vec::<f32>().unwrap(), [0.0]);
+    }
+
+    #[test]
+    fn every_element_of_an_expanded_gradient_is_unscaled_and_clipped_once() {
+        let (w, expanded) = (Parameter::new(Tensor::ones([1]).unwrap()), Parameter::new(Tensor::ones([2, 3]).unwrap()));
+        w.set_grad(Some(Tensor::new([8.0]).unwrap())).unwrap();
+        expanded.set_grad(Some(Tensor::new([[8.0], [16.0]]).unwrap().expand([2, 3]).unwrap())).unwrap();
+        let values = || [&w, &expanded].map(|parameter| parameter.grad().unwrap().to_vec::<f32>().unwrap());
+
+        GradScaler::new().init_scale(4.0).unscale(&mut Sgd::new([w.clone(), expanded.clone()], 0.5)).unwrap();
+        assert_eq!(values(), [vec![2.0], vec![2.0, 2.0, 2.0, 4.0, 4.0, 4.0]]);
+
+        clip_grad_norm_([w.clone(), expanded.clone()], 4.0).unwrap(); // of 8
+        assert!(values()[1].iter().zip([1.0, 1.0, 1.0, 2.0, 2.0, 2.0]).all(|(x, y)| (x - y).abs() < 1e-5));
+
+        clip_grad_value_([w.clone(), expanded.clone()], 0.5).unwrap();
+        assert_eq!(values(), [vec![0.5], vec![0.5; 6]]);
     }
 
     #[test]

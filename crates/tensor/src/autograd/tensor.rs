@@ -84,15 +84,19 @@ impl Tensor {
         self.node().and_then(|node| node.grad()).map(Raw::typed)
     }
 
-    /// Replaces the gradient.
+    /// Replaces the gradient. Later changes in place, such as clipping, change the elements of `grad` itself. Only a
+    /// `grad` whose elements share memory, as those of an expanded tensor, is copied.
     ///
     /// # Errors
     /// [`Error::Argument`] if its shape or precision is not the tensor's; [`Error::NoGraph`] if the tensor does not
-    /// require grad.
-    pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
+    /// require grad; [`Error::Memory`] if a copy does not fit the budget.
+    pub fn set_grad(&self, mut grad: Option<Tensor>) -> Result<()> {
         let node = self.tracked("set_grad")?;
-        if let Some(grad) = &grad {
+        if let Some(grad) = &mut grad {
             node.check_grad("set_grad", grad.raw())?;
+            if grad.layout().overlaps() {
+                *grad = grad.contiguous()?;
+            }
         }
         drop(node.replace_grad(grad.map(Tensor::into_raw)));
         Ok(())
