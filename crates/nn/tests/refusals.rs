@@ -10,11 +10,11 @@ use std::thread;
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::metrics::{Accuracy, Auroc, ConfusionMatrix};
-use pagelock_nn::optim::{Adam, AdamW, GradScaler, Optimizer, Sgd};
+use pagelock_nn::optim::{Adam, AdamW, GradScaler, Lbfgs, Optimizer, Sgd};
 use pagelock_nn::parametrizations::{SpectralNormOptions, spectral_norm};
 use pagelock_nn::rnn::pack_padded_sequence;
 use pagelock_nn::{
-    BatchNorm1d, BatchNorm2d, Dropout, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict, init,
+    BatchNorm1d, BatchNorm2d, Dropout, Error, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict, init,
 };
 use pagelock_tensor::{AnyTensor, DType, Generator, Tensor, manual_seed};
 
@@ -179,6 +179,27 @@ fn a_refused_step_of_an_optimizer_leaves_no_trace() {
         });
         a_refused_step_leaves_no_trace(|parameters| Adam::new(parameters, 0.1).weight_decay(0.1));
         a_refused_step_leaves_no_trace(|parameters| AdamW::new(parameters, 0.1));
+    });
+}
+
+#[test]
+fn a_closure_that_fails_and_leaves_no_memory_leaves_parameters_as_they_were() {
+    alone(|| {
+        let both: Vec<_> = [DType::F32, DType::F64].into_iter().flat_map(parameters).collect();
+        let before = values(&both);
+        let (mut n_calls, mut limited) = (0, None);
+        let mut opt = Lbfgs::new(both.clone(), 0.1);
+        let failed = opt.step(|| {
+            n_calls += 1;
+            if n_calls == 2 {
+                limited = Some(Limited::to(0));
+                return Err(Error::Argument("no data".to_owned()));
+            }
+            Ok(Tensor::ones(())?)
+        });
+        drop(limited);
+        assert_eq!(failed.unwrap_err().to_string(), "no data");
+        assert_eq!(values(&both), before);
     });
 }
 

@@ -5,6 +5,7 @@ use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
 use pagelock_nn::optim::{Lbfgs, Optimizer, OptimizerState, Setting};
 use pagelock_nn::{Error, Parameter, Result, TorchValue};
 use pagelock_tensor::{AnyTensor, DType, Device, Tensor};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 fn parameters(device: &Device) -> Vec<Parameter> {
     let made = [
@@ -143,18 +144,31 @@ fn a_schedule_changes_its_learning_rate() {
 }
 
 #[test]
-fn a_closure_that_fails_leaves_parameters_and_history_as_they_were() {
-    let (one, other) = (parameters(&Device::Cpu), parameters(&Device::Cpu));
-    let (mut opt, mut undisturbed) = (make("wolfe", &one), make("wolfe", &other));
-    steps(&mut opt, &one, 2, false);
-    steps(&mut undisturbed, &other, 2, false);
-    let mut n_calls = 0;
-    let failed = opt.step(|| {
-        n_calls += 1;
-        if n_calls == 2 { Err(Error::Argument("no data".to_owned())) } else { loss(&one, false) }
-    });
-    assert_eq!(failed.unwrap_err().to_string(), "no data");
-    assert_eq!(steps(&mut opt, &one, 2, false), steps(&mut undisturbed, &other, 2, false));
+fn a_closure_that_fails_or_panics_leaves_parameters_and_history_as_they_were() {
+    for name in ["fixed", "wolfe"] {
+        for panics in [false, true] {
+            let (one, other) = (parameters(&Device::Cpu), parameters(&Device::Cpu));
+            let (mut opt, mut undisturbed) = (make(name, &one), make(name, &other));
+            steps(&mut opt, &one, 2, false);
+            steps(&mut undisturbed, &other, 2, false);
+            let mut n_calls = 0;
+            let failed = catch_unwind(AssertUnwindSafe(|| {
+                opt.step(|| {
+                    n_calls += 1;
+                    match n_calls {
+                        2 if panics => panic!("no data"),
+                        2 => Err(Error::Argument("no data".to_owned())),
+                        _ => loss(&one, false),
+                    }
+                })
+            }));
+            match failed {
+                Ok(failed) => assert_eq!(failed.unwrap_err().to_string(), "no data"),
+                Err(panic) => assert_eq!(panic.downcast_ref(), Some(&"no data")),
+            }
+            assert_eq!(steps(&mut opt, &one, 2, false), steps(&mut undisturbed, &other, 2, false));
+        }
+    }
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod algorithm;
 mod line_search;
 mod state;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
 use pagelock_memory::Holder;
 use pagelock_tensor::profiler::{self, Category};
 use pagelock_tensor::{DType, Device, Tensor, enable_grad, no_grad};
@@ -126,7 +128,7 @@ impl Lbfgs {
     /// # Errors
     /// The error of `closure`; [`Error::Argument`] if there are no parameters, a setting is outside its range, or a
     /// parameter is of half precision or on another device than the first; [`Error::Tensor`] if the history does not
-    /// fit the memory budget. Parameters and history are unchanged then.
+    /// fit the memory budget. Parameters and history are unchanged then, and if `closure` panics.
     ///
     /// # Examples
     /// See [`Lbfgs`].
@@ -140,29 +142,23 @@ impl Lbfgs {
         self.check()?;
         let outer_holder = Holder::current();
         let _charged = Holder::OPTIMIZER_STATE.by_default();
-        let mut has_moved = false;
-        self.parameters.iter_mut().for_each(|parameter| has_moved |= parameter.follow().is_some());
+        self.parameters.iter_mut().for_each(|parameter| drop(parameter.follow()));
         let vectors = self.vectors()?;
-        if has_moved {
-            self.memory = no_grad(|| self.memory.on(vectors.dtype, &vectors.device))?;
-        }
-        let before = no_grad(|| vectors.values())?;
-        let mut memory = self.memory.clone();
+        let mut memory = no_grad(|| self.memory.on(vectors.dtype, &vectors.device))?;
+        let before =
+            no_grad(|| self.parameters.iter().map(|parameter| parameter.deep_clone()).collect::<Result<Vec<_>, _>>())?;
         let mut evaluate = || {
             let _charged = outer_holder.enter();
             enable_grad(&mut *closure)
         };
         let mut step = Step { vectors: &vectors, settings: &self.settings, lr: self.lr, closure: &mut evaluate };
-        match no_grad(|| step.run(&mut memory)) {
-            Ok(loss) => {
-                self.memory = memory;
-                Ok(loss)
-            }
-            Err(error) => {
-                no_grad(|| vectors.set(&before))?;
-                Err(error)
-            }
+        let outcome = catch_unwind(AssertUnwindSafe(|| no_grad(|| step.run(&mut memory))));
+        if let Ok(Ok(loss)) = outcome {
+            self.memory = memory;
+            return Ok(loss);
         }
+        no_grad(|| self.parameters.iter().zip(&before).try_for_each(|(parameter, before)| parameter.copy_(before)))?;
+        outcome.unwrap_or_else(|panic| resume_unwind(panic))
     }
 
     fn check(&self) -> Result<()> {
