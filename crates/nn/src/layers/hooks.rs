@@ -145,6 +145,10 @@ impl<L: Module + Forward + 'static> Hooked<L> {
     /// Calls `hook` with the gradient of the input, if it has one, and the gradient of the output in each backward,
     /// after the backward of the layer. A tensor that the hook returns replaces the gradient of the input. Unlike in
     /// PyTorch, the hook does not get the layer, because a backward may run after the layer is dropped.
+    ///
+    /// As in PyTorch, the hook is not called if a gradient reaches the input without passing the output. Two backward
+    /// passes through one forward must not overlap, on two threads or with one inside a hook of the other: the hook may
+    /// then be called with the output's gradient of the other pass, or not at all.
     pub fn register_full_backward_hook(
         &self,
         hook: impl Fn(Option<&Tensor>, &Tensor) -> Result<Option<Tensor>> + Send + Sync + 'static,
