@@ -10,11 +10,13 @@ use std::thread;
 
 use pagelock_memory::{ByteSize, Resource, default_host, host_budget};
 use pagelock_nn::metrics::{Accuracy, Auroc, ConfusionMatrix};
+use pagelock_nn::optim::lr_scheduler::{LrScheduler, StepLr};
 use pagelock_nn::optim::{Adam, AdamW, GradScaler, Lbfgs, Optimizer, Sgd};
 use pagelock_nn::parametrizations::{SpectralNormOptions, spectral_norm};
 use pagelock_nn::rnn::pack_padded_sequence;
 use pagelock_nn::{
-    BatchNorm1d, BatchNorm2d, Dropout, Error, Forward, InstanceNorm1d, Linear, Module, Parameter, StateDict, init,
+    BatchNorm1d, BatchNorm2d, Checkpoint, Checkpoints, Dropout, Error, Forward, InstanceNorm1d, Linear, Module,
+    Parameter, StateDict, init,
 };
 use pagelock_tensor::{AnyTensor, DType, Generator, Tensor, manual_seed};
 
@@ -404,5 +406,41 @@ fn the_lists_of_a_packed_sequence_count() {
         assert!(pack_padded_sequence(&x, &[N], false, true).unwrap_err().is_out_of_memory());
         drop(limited);
         pack_padded_sequence(&x, &[N], false, true).unwrap();
+
+        let (x, lengths) = (Tensor::zeros([1, N, 1]).unwrap(), vec![1; N]);
+        default_host().trim();
+        let before = host_budget().used().0;
+        let packed = pack_padded_sequence(&x, &lengths, false, false).unwrap();
+        assert_eq!(packed.unsorted_indices().unwrap().len(), N);
+        default_host().trim();
+        assert!(host_budget().used().0 - before >= 10 << 20, "rows of 2 MiB, and two lists of indices of 4 MiB");
+    });
+}
+
+#[test]
+fn copies_of_a_checkpoints_numbers_and_texts_are_counted() {
+    alone(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let mut checkpoints = Checkpoints::open(folder.path()).unwrap();
+        let rates = Tensor::of(DType::F64).zeros([1 << 20]).unwrap();
+        let entries = ["base", "lrs"].map(|name| (name.to_owned(), AnyTensor::from(rates.clone())));
+        let mut schedule: StateDict = entries.into_iter().collect();
+        schedule.insert("step", Tensor::full((), 0).unwrap());
+        let checkpoint = Checkpoint::new().value("text", "x".repeat(8 << 20)).unwrap();
+        checkpoints.save(1, checkpoint.tensors("scheduler", &schedule).unwrap()).unwrap();
+        let saved = checkpoints.latest().unwrap().unwrap();
+        drop((rates, schedule));
+        let mut opt = Sgd::new(parameters(DType::F32), 0.1);
+        let mut scheduler = LrScheduler::new(&mut opt, StepLr::new(1)).unwrap();
+
+        host_budget().trim_pools(); // of lists, too
+        let refused = |error: Error| matches!(error, Error::Tensor(error) if error.is_out_of_memory());
+        let limited = Limited::to(12 << 20); // the tensor of 8 MiB fits, but not its copy
+        assert!(saved.value::<String>("text").is_err_and(refused));
+        assert!(saved.load_scheduler(&mut scheduler, &mut opt).is_err_and(refused));
+        drop(limited);
+        assert_eq!(saved.value::<String>("text").unwrap().len(), 8 << 20);
+        let error = saved.load_scheduler(&mut scheduler, &mut opt).unwrap_err();
+        assert!(!refused(error), "the optimizer has one group");
     });
 }

@@ -10,6 +10,7 @@ use pagelock_tensor::{AnyTensor, Device, GeneratorState, TensorFile, copy_all_, 
 
 use super::CheckpointValue;
 use super::parts::{GENERATORS, LOADER, MODEL, OPTIMIZER, PLATEAU, RANDOM, SCALER, SCHEDULER, SCORE, VALUES};
+use super::value::numbers;
 use crate::optim::lr_scheduler::{LrScheduler, LrState, PlateauState, ReduceLrOnPlateau, Schedule};
 use crate::optim::{GradScaler, Optimizer, OptimizerState, ScalerState};
 use crate::walk::{self, Of};
@@ -107,7 +108,7 @@ impl SavedCheckpoint {
     }
 
     fn lr_state(&self) -> Result<LrState> {
-        let rates = |name: &str| Ok::<_, Error>(self.any(SCHEDULER, name)?.float()?.to_vec()?);
+        let rates = |name: &str| Ok::<_, Error>(numbers(&self.any(SCHEDULER, name)?.float()?)?);
         Ok(LrState { step: self.part(SCHEDULER, "step")?, base: rates("base")?, lrs: rates("lrs")? })
     }
 

@@ -1,6 +1,6 @@
 //! [`CheckpointValue`]: numbers and strings as tensors, so that a file holds their exact bits.
 
-use pagelock_tensor::{AnyTensor, DType, Int, Result, Tensor};
+use pagelock_tensor::{AnyTensor, CountedHeap, DType, Element, Int, Result, Tensor};
 
 /// A value that a checkpoint can save: an integer, a float, a boolean or a string. A composite value can be saved as
 /// a string, such as JSON. Floats keep their exact bits, including NaN and infinities.
@@ -94,5 +94,11 @@ fn text_of(tensor: &AnyTensor) -> Result<Option<String>> {
     if tensor.dtype() != DType::U8 || tensor.shape().rank() != 1 {
         return Ok(None);
     }
-    Ok(String::from_utf8(tensor.int()?.to_vec()?).ok())
+    Ok(String::from_utf8(numbers(&tensor.int()?)?).ok())
+}
+
+/// The elements, if the budget has room for this copy of them.
+pub(super) fn numbers<T: Element>(tensor: &Tensor<T::Kind>) -> Result<Vec<T>> {
+    let _copy = CountedHeap::granted("checkpoint", "a copy of its numbers", tensor.len() * size_of::<T>())?;
+    tensor.to_vec()
 }

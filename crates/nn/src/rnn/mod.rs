@@ -29,8 +29,14 @@ pub struct PackedSequence {
 #[derive(Debug)]
 struct Order {
     batch_sizes: Vec<usize>,
-    sorted_indices: Option<Vec<usize>>,
-    _counted: HeapReservation, // budget for both lists
+    indices: Option<Indices>,  // `None` if the sequences were not sorted
+    _counted: HeapReservation, // budget for the lists
+}
+
+#[derive(Debug)]
+struct Indices {
+    sorted: Vec<usize>,
+    unsorted: Vec<usize>,
 }
 
 impl PackedSequence {
@@ -46,24 +52,23 @@ impl PackedSequence {
 
     /// The original position of each sequence, in packed order; `None` if they were not sorted.
     pub fn sorted_indices(&self) -> Option<&[usize]> {
-        self.order.sorted_indices.as_deref()
+        self.order.indices.as_ref().map(|indices| &*indices.sorted)
     }
 
     /// The packed position of each sequence, in the original order; `None` if they were not sorted.
-    pub fn unsorted_indices(&self) -> Option<Vec<usize>> {
-        let sorted = self.sorted_indices()?;
-        let mut unsorted = vec![0; sorted.len()];
-        sorted.iter().enumerate().for_each(|(packed, &original)| unsorted[original] = packed);
-        Some(unsorted)
+    pub fn unsorted_indices(&self) -> Option<&[usize]> {
+        self.order.indices.as_ref().map(|indices| &*indices.unsorted)
     }
 
-    /// The length of each sequence, in the original order.
+    /// The length of each sequence, in the original order, in a vector that no budget counts.
     pub fn lengths(&self) -> Vec<usize> {
         let length = |packed: usize| self.batch_sizes().iter().take_while(|&&size| size > packed).count();
-        match self.unsorted_indices() {
-            Some(unsorted) => unsorted.into_iter().map(length).collect(),
-            None => (0..self.batch()).map(length).collect(),
-        }
+        (0..self.batch()).map(|original| length(self.packed_position(original))).collect()
+    }
+
+    /// Where the sequence of an original position is in packed order.
+    fn packed_position(&self, original: usize) -> usize {
+        self.unsorted_indices().map_or(original, |unsorted| unsorted[original])
     }
 
     fn batch(&self) -> usize {
@@ -133,18 +138,22 @@ pub fn pack_padded_sequence(
         return Err(wrong_argument(OP, "the order of lengths", "not sorted", expected));
     }
     let longest = lengths.iter().copied().max().unwrap_or(0);
-    let counted = reserve(OP, batch.saturating_add(longest))?;
-    let mut order: Vec<usize> = (0..batch).collect();
-    order.sort_unstable_by_key(|&i| (std::cmp::Reverse(lengths[i]), i));
+    let counted = reserve(OP, batch.saturating_mul(2).saturating_add(longest))?;
+    let mut sorted: Vec<usize> = (0..batch).collect();
+    sorted.sort_unstable_by_key(|&i| (std::cmp::Reverse(lengths[i]), i));
     let at_step = |step: usize| lengths.iter().filter(|&&length| length > step).count();
     let batch_sizes: Vec<usize> = (0..longest).map(at_step).collect();
     let indices = batch_sizes.iter().enumerate().flat_map(|(step, &size)| {
-        order[..size].iter().map(move |&i| if batch_first { i * steps + step } else { step * batch + i })
+        sorted[..size].iter().map(move |&i| if batch_first { i * steps + step } else { step * batch + i })
     });
     let rows = index(batch_sizes.iter().sum(), indices, &x.device())?;
     let data = x.flatten(0, 1)?.index_select(0, &rows)?;
-    let sorted_indices = (!enforce_sorted).then_some(order);
-    Ok(PackedSequence { data, order: Arc::new(Order { batch_sizes, sorted_indices, _counted: counted }) })
+    let indices = (!enforce_sorted).then(|| {
+        let mut unsorted = vec![0; batch];
+        sorted.iter().enumerate().for_each(|(packed, &original)| unsorted[original] = packed);
+        Indices { sorted, unsorted }
+    });
+    Ok(PackedSequence { data, order: Arc::new(Order { batch_sizes, indices, _counted: counted }) })
 }
 
 /// The inverse of [`pack_padded_sequence`]: padded sequences and their lengths, in the original order. Sequences are
@@ -165,9 +174,8 @@ pub fn pad_packed_sequence(
         let expected = format!("at least {}, the longest sequence", batch_sizes.len());
         return Err(wrong_argument(OP, "total_length", steps, &expected));
     }
-    let _lists = reserve(OP, 2 * batch + batch_sizes.len())?;
+    let _lists = reserve(OP, batch + batch_sizes.len())?;
     let lengths = packed.lengths();
-    let unsorted = packed.unsorted_indices().unwrap_or_else(|| (0..batch).collect());
     let starts: Vec<usize> = batch_sizes
         .iter()
         .scan(0, |start, size| {
@@ -179,7 +187,7 @@ pub fn pad_packed_sequence(
     let len = batch.saturating_mul(steps);
     let rows = (0..len).map(|at| {
         let (step, i) = if batch_first { (at % steps, at / steps) } else { (at / batch, at % batch) };
-        if step < lengths[i] { starts[step] + unsorted[i] } else { n_rows }
+        if step < lengths[i] { starts[step] + packed.packed_position(i) } else { n_rows }
     });
     let rows = index(len, rows, &data.device())?;
     let mut one = data.dims().to_vec();

@@ -6,7 +6,7 @@ mod cells;
 pub use cells::{GRUCell, LSTMCell, RNNCell};
 
 use super::{debug_is_display, number};
-use crate::functional::shared::{index, reserve, wrong_argument, wrong_shape};
+use crate::functional::shared::{index, wrong_argument, wrong_shape};
 use crate::parameter::charged;
 use crate::rnn::PackedSequence;
 use crate::setters::{default_is_new, setters};
@@ -299,7 +299,6 @@ impl Layers {
     ) -> Result<(PackedSequence, Tensor, Option<Tensor>)> {
         let steps = x.steps()?;
         self.check_state(states, Some(steps.batch()))?;
-        let _unsorted = reserve(Self::name(self.kind), steps.batch())?;
         let ordered = |state: &Tensor, order: Option<&[usize]>| match order {
             Some(order) => state.index_select(1, &index(order.len(), order.iter().copied(), &state.device())?),
             None => Ok(state.clone()),
@@ -307,8 +306,7 @@ impl Layers {
         let sorted = |state: Option<&Tensor>| state.map(|state| ordered(state, x.sorted_indices())).transpose();
         let (h0, c0) = (sorted(states[0])?, sorted(states[1])?);
         let (y, h, c) = self.run_rows(x.data(), &steps, [h0.as_ref(), c0.as_ref()], Some(x))?;
-        let order = x.unsorted_indices();
-        let unsorted = |state: Tensor| ordered(&state, order.as_deref());
+        let unsorted = |state: Tensor| ordered(&state, x.unsorted_indices());
         Ok((x.with_data(y), unsorted(h)?, c.map(unsorted).transpose()?))
     }
 }
