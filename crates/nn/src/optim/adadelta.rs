@@ -1,12 +1,10 @@
 //! [`Adadelta`]: steps in the units of the parameter.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method};
-use super::state::step_tensors;
+use super::groups::{Groups, NamedParameter, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, apply_rule};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdadeltaRule;
-use pagelock_tensor::{self as tensor};
 
 optimizer! {
     /// Adadelta, as PyTorch's `optim.Adadelta`.
@@ -41,11 +39,9 @@ settings! { Adadelta: AdadeltaRule
 }
 
 impl Method for AdadeltaRule {
+    apply_rule! { AdadeltaRule }
+
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("square_avg"), Some("acc_delta"), None]
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        AdadeltaRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -6,12 +6,10 @@
 //! (AMSGrad).
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, at_least_0, both_below_1, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method, Settings};
-use super::state::step_tensors;
+use super::groups::{Groups, NamedParameter, at_least_0, both_below_1, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Settings, apply_rule};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdamRule;
-use pagelock_tensor::{self as tensor};
 
 macro_rules! adam {
     ($(#[$docs:meta])* $name:ident, $decoupled:expr, $weight_decay:expr, $decay_docs:literal) => {
@@ -99,11 +97,9 @@ impl Settings for AdamRule {
 }
 
 impl Method for AdamRule {
+    apply_rule! { AdamRule }
+
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), Some("exp_avg_sq"), self.amsgrad.then_some("max_exp_avg_sq")]
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        AdamRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -1,12 +1,10 @@
 //! [`Adamax`]: Adam with a decaying maximum of the gradients' magnitudes in place of the root mean square.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method};
-use super::state::step_tensors;
+use super::groups::{Groups, NamedParameter, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, apply_rule};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::AdamaxRule;
-use pagelock_tensor::{self as tensor};
 
 optimizer! {
     /// Adamax, as PyTorch's `optim.Adamax`.
@@ -41,11 +39,9 @@ settings! { Adamax: AdamaxRule
 }
 
 impl Method for AdamaxRule {
+    apply_rule! { AdamaxRule }
+
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), Some("exp_inf"), None]
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        AdamaxRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

@@ -1,9 +1,9 @@
 //! [`Asgd`]: gradient descent that averages its parameters.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method, Start};
-use super::state::{Clock, step_tensors};
+use super::groups::{Groups, NamedParameter, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Start, apply_rule};
+use super::state::Clock;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::{AsgdRule, Rate};
 use pagelock_tensor::{self as tensor};
@@ -44,6 +44,8 @@ settings! { Asgd: AsgdRule
 }
 
 impl Method for AsgdRule {
+    apply_rule! { AsgdRule }
+
     fn clock(&self) -> &'static [&'static str] {
         &["step", "eta", "mu"]
     }
@@ -58,9 +60,5 @@ impl Method for AsgdRule {
 
     fn after(&self, clock: &Clock, lr: &Rate) -> tensor::Result<()> {
         self.anneal(&clock.numbers, lr)
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        AsgdRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

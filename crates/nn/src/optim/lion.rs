@@ -1,12 +1,10 @@
 //! [`Lion`]: steps of the same size for all elements, with the signs of a running mean.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method};
-use super::state::step_tensors;
+use super::groups::{Groups, NamedParameter, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, apply_rule};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::LionRule;
-use pagelock_tensor::{self as tensor};
 
 optimizer! {
     /// Lion, as in its paper; PyTorch does not have it.
@@ -40,15 +38,13 @@ settings! { Lion: LionRule
 }
 
 impl Method for LionRule {
+    apply_rule! { LionRule }
+
     fn clock(&self) -> &'static [&'static str] {
         &[]
     }
 
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), None, None]
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        LionRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

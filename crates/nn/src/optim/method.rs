@@ -102,6 +102,16 @@ pub(super) trait Method: Settings {
         Self: Sized;
 }
 
+/// `apply_rule! { Rule }`: [`Method::apply`] of a method that is a rule of `tensor`.
+macro_rules! apply_rule {
+    ($rule:ident) => {
+        fn apply(methods: &[Self], groups: &[$crate::optim::groups::Group]) -> pagelock_tensor::Result<()> {
+            $rule::step_groups($crate::optim::state::step_tensors(methods.iter(), groups))
+        }
+    };
+}
+pub(super) use apply_rule;
+
 /// The methods of an optimizer, one for each group. Code that uses this trait is compiled once, not for each type of
 /// method.
 pub(super) trait Methods {

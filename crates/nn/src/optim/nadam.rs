@@ -1,9 +1,9 @@
 //! [`NAdam`]: Adam with Nesterov momentum.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method, Start};
-use super::state::{Clock, step_tensors};
+use super::groups::{Groups, NamedParameter, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Start, apply_rule};
+use super::state::Clock;
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::NAdamRule;
 use pagelock_tensor::{self as tensor};
@@ -56,6 +56,8 @@ settings! { NAdam: NAdamRule
 }
 
 impl Method for NAdamRule {
+    apply_rule! { NAdamRule }
+
     fn clock(&self) -> &'static [&'static str] {
         &["step", "mu_product"]
     }
@@ -70,9 +72,5 @@ impl Method for NAdamRule {
 
     fn advance(&self, clock: &Clock) -> tensor::Result<()> {
         NAdamRule::advance(self, &clock.numbers)
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        NAdamRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

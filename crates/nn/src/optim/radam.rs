@@ -1,12 +1,10 @@
 //! [`RAdam`]: Adam that takes plain momentum steps at first, while its running mean of squares is still inaccurate.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method};
-use super::state::step_tensors;
+use super::groups::{Groups, NamedParameter, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, apply_rule};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::RAdamRule;
-use pagelock_tensor::{self as tensor};
 
 optimizer! {
     /// RAdam, as PyTorch's `optim.RAdam`.
@@ -47,11 +45,9 @@ settings! { RAdam: RAdamRule
 }
 
 impl Method for RAdamRule {
+    apply_rule! { RAdamRule }
+
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [Some("exp_avg"), Some("exp_avg_sq"), None]
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        RAdamRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

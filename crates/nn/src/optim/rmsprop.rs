@@ -1,12 +1,10 @@
 //! [`RmsProp`]: divides gradients by the root of a running mean of their squares.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method};
-use super::state::step_tensors;
+use super::groups::{Groups, NamedParameter, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, apply_rule};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::RmsPropRule;
-use pagelock_tensor::{self as tensor};
 
 optimizer! {
     /// RMSprop, as PyTorch's `optim.RMSprop`.
@@ -48,12 +46,10 @@ settings! { RmsProp: RmsPropRule
 }
 
 impl Method for RmsPropRule {
+    apply_rule! { RmsPropRule }
+
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         let momentum = (self.momentum > 0.0).then_some("momentum_buffer");
         [Some("square_avg"), self.centered.then_some("grad_avg"), momentum]
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        RmsPropRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }

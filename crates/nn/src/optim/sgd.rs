@@ -1,12 +1,10 @@
 //! [`Sgd`]: stochastic gradient descent, with momentum.
 
 use super::Optimizer;
-use super::groups::{Group, Groups, NamedParameter, check, listed, optimizer, settings};
-use super::method::{Field, MAX_STATE_TENSORS, Method, Settings};
-use super::state::step_tensors;
+use super::groups::{Groups, NamedParameter, check, listed, optimizer, settings};
+use super::method::{Field, MAX_STATE_TENSORS, Method, Settings, apply_rule};
 use crate::{Parameter, Result};
 use pagelock_tensor::optimizer_steps::SgdRule;
-use pagelock_tensor::{self as tensor};
 
 optimizer! {
     /// Stochastic gradient descent, as PyTorch's `optim.SGD`.
@@ -53,6 +51,8 @@ settings! { Sgd: SgdRule
 }
 
 impl Method for SgdRule {
+    apply_rule! { SgdRule }
+
     fn clock(&self) -> &'static [&'static str] {
         &[]
     }
@@ -66,9 +66,5 @@ impl Method for SgdRule {
 
     fn state_names(&self) -> [Option<&'static str>; MAX_STATE_TENSORS] {
         [(self.momentum != 0.0).then_some("momentum_buffer"), None, None]
-    }
-
-    fn apply(methods: &[Self], groups: &[Group]) -> tensor::Result<()> {
-        SgdRule::step_groups(step_tensors(methods.iter(), groups))
     }
 }
