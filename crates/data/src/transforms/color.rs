@@ -216,13 +216,13 @@ fn stretch<P: Pixel>(plane: &mut [P]) {
 pub(super) fn equalize(image: &AnyTensor) -> Result<AnyTensor> {
     let planes = Planes::of("equalize", image.shape())?;
     with_pixels!("equalize", image, planes.shape(), values => {
-        values.chunks_exact_mut(planes.len().max(1)).for_each(equalized);
+        values.chunks_exact_mut(planes.len().max(1)).for_each(equalize_plane);
         values
     })
 }
 
 /// Equalizes the histogram of a plane as `PIL.ImageOps.equalize` does.
-fn equalized<P: Pixel>(plane: &mut [P]) {
+fn equalize_plane<P: Pixel>(plane: &mut [P]) {
     let is_bytes = P::BOUND == 255.0;
     let byte = |value: &P| if is_bytes { value.float() as u8 } else { (value.float() * 255.999) as u8 };
     let mut counts = [0_usize; 256];
