@@ -197,7 +197,7 @@ struct Notes {
     used: HashSet<u64>,
     /// Inputs of the custom functions whose `forward` is running. An untracked result that `forward` makes from them is
     /// not a cut.
-    excused: Vec<u64>,
+    ignored: Vec<u64>,
 }
 
 /// The running audit of this thread. Dropping it ends the audit and resumes the enclosing one, if any.
@@ -236,7 +236,7 @@ pub(crate) fn note_cut<'a>(op: &'static str, by: CutBy, inputs: impl Iterator<It
         let cut = Cut { op, by };
         NOTES.with_borrow_mut(|notes| {
             for node in inputs {
-                if !notes.excused.contains(&node.seq()) && notes.known.insert((cut, node.seq())) {
+                if !notes.ignored.contains(&node.seq()) && notes.known.insert((cut, node.seq())) {
                     notes.cuts.push((cut, NodeRef::clone(node)));
                 }
             }
@@ -256,19 +256,19 @@ pub(crate) fn without_cuts<'a, R>(inputs: impl Iterator<Item = &'a NodeRef>, f: 
         return f();
     }
     let before = NOTES.with_borrow_mut(|notes| {
-        let before = notes.excused.len();
-        notes.excused.extend(inputs.map(|node| node.seq()));
+        let before = notes.ignored.len();
+        notes.ignored.extend(inputs.map(|node| node.seq()));
         before
     });
-    let _restore = Excused(before);
+    let _restore = Ignored(before);
     f()
 }
 
-/// When dropped, truncates the list of excused inputs to this length.
-struct Excused(usize);
+/// When dropped, truncates the list of ignored inputs to this length.
+struct Ignored(usize);
 
-impl Drop for Excused {
+impl Drop for Ignored {
     fn drop(&mut self) {
-        NOTES.with_borrow_mut(|notes| notes.excused.truncate(self.0));
+        NOTES.with_borrow_mut(|notes| notes.ignored.truncate(self.0));
     }
 }

@@ -311,11 +311,11 @@ fn index_put(op: &'static str, x: &Raw, items: &[Item<'_>], values: &Raw, writin
         )));
     }
     let (x, indexed) = view_and_indices(op, x, items)?;
-    with_values_put(op, &x, indexed, values, writing)
+    put_in_copy(op, &x, indexed, values, writing)
 }
 
 /// A copy of `x` with `values` in the entries that the index tensors select.
-fn with_values_put(op: &'static str, x: &Raw, indexed: Vec<Indexed>, values: &Raw, writing: Writing) -> Result<Raw> {
+fn put_in_copy(op: &'static str, x: &Raw, indexed: Vec<Indexed>, values: &Raw, writing: Writing) -> Result<Raw> {
     super::index::same_dtype(op, x, values)?;
     let plan = Plan::new(op, x, indexed)?;
     let (entries, dim, values) = plan.entries(x, values)?;
@@ -337,7 +337,7 @@ fn with_values_put(op: &'static str, x: &Raw, indexed: Vec<Indexed>, values: &Ra
 fn put(op: &'static str, view: &Raw, indexed: Vec<Indexed>, values: &Raw) -> Result<()> {
     super::index::same_dtype(op, view, values)?;
     if !view.is_contiguous() || !are_adjacent(&indexed) {
-        return in_place::copy(view, &with_values_put(op, view, indexed, values, Writing::Last)?);
+        return in_place::copy(view, &put_in_copy(op, view, indexed, values, Writing::Last)?);
     }
     let plan = Plan::new(op, view, indexed)?;
     let (entries, dim, values) = plan.entries(view, values)?;
