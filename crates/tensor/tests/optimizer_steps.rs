@@ -39,31 +39,31 @@ fn bits(x: &Tensor) -> Vec<u64> {
 struct Trained {
     master: Tensor,
     half: Tensor,
-    kept: [Tensor; 3],
+    state: [Tensor; 3],
     grad: Tensor,
 }
 
 impl Trained {
     fn new(device: &Device, half: DType, shape: &[usize], seed: u64) -> Result<Self> {
         let master = random(device, DType::F32, shape, seed)?;
-        let kept = |more| random(device, DType::F32, shape, seed + more);
-        let kept = [kept(1)?, kept(2)?.abs()?, kept(4)?.abs()?];
-        Ok(Self { half: master.to_dtype(half)?, master, kept, grad: random(device, half, shape, seed + 3)? })
+        let state = |more| random(device, DType::F32, shape, seed + more);
+        let state = [state(1)?, state(2)?.abs()?, state(4)?.abs()?];
+        Ok(Self { half: master.to_dtype(half)?, master, state, grad: random(device, half, shape, seed + 3)? })
     }
 
     /// A copy for a step in `f32` alone.
     fn in_f32(&self) -> Result<Self> {
-        let [a, b, c] = &self.kept;
+        let [a, b, c] = &self.state;
         let (master, grad) = (copy(&self.master)?, self.grad.to_dtype(DType::F32)?);
-        Ok(Self { half: self.half.clone(), master, kept: [copy(a)?, copy(b)?, copy(c)?], grad })
+        Ok(Self { half: self.half.clone(), master, state: [copy(a)?, copy(b)?, copy(c)?], grad })
     }
 
-    /// The tensors of a step, with the first `n_kept` tensors of the state.
-    fn tensors(&self, n_kept: usize, half: Option<Tensor>, clock: Option<&Tensor>) -> StepTensors {
-        let mut kept = self.kept.each_ref().map(|kept| Some(kept.clone()));
-        kept[n_kept..].fill(None);
+    /// The tensors of a step, with the first `n_state` tensors of the state.
+    fn tensors(&self, n_state: usize, half: Option<Tensor>, clock: Option<&Tensor>) -> StepTensors {
+        let mut state = self.state.each_ref().map(|state| Some(state.clone()));
+        state[n_state..].fill(None);
         let (parameter, grad, clock) = (self.master.clone(), self.grad.clone(), clock.cloned());
-        StepTensors { parameter, grad, half, kept, clock, is_first: false }
+        StepTensors { parameter, grad, half_copy: half, state, clock, is_first: false }
     }
 }
 
@@ -76,7 +76,7 @@ fn all(device: &Device, half: DType) -> Result<Vec<Trained>> {
         all.push(Trained::new(device, half, shape, seed)?);
     }
     let mut image = Trained::new(device, half, &[4, 3, 5, 5], 100)?;
-    let Trained { master, half: rounded, kept: [a, b, c], grad } = &mut image;
+    let Trained { master, half: rounded, state: [a, b, c], grad } = &mut image;
     for x in [master, rounded, a, b, c, grad] {
         *x = x.channels_last()?;
     }
@@ -97,7 +97,7 @@ fn same_bits(device: &Device, half: DType, step: &dyn Fn(&[Trained], bool) -> Re
         for (fused, apart) in fused.iter().zip(&apart) {
             assert_eq!(bits(&fused.master), bits(&apart.master), "{half} on {device}");
             assert_eq!(bits(&fused.half), bits(&apart.master.to_dtype(half)?), "{half} on {device}");
-            assert_eq!(fused.kept.each_ref().map(bits), apart.kept.each_ref().map(bits));
+            assert_eq!(fused.state.each_ref().map(bits), apart.state.each_ref().map(bits));
         }
     }
     Ok(())
@@ -109,8 +109,8 @@ fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Re
         let lr = Rate::new(0.05);
         let clock = Tensor::on(&device).of(DType::F64).full([1], 3.0)?;
         for half in HALVES {
-            let of = |all: &[Trained], with_half: bool, n_kept: usize, clock: Option<&Tensor>| -> Vec<StepTensors> {
-                all.iter().map(|x| x.tensors(n_kept, with_half.then(|| x.half.clone()), clock)).collect()
+            let of = |all: &[Trained], with_half: bool, n_state: usize, clock: Option<&Tensor>| -> Vec<StepTensors> {
+                all.iter().map(|x| x.tensors(n_state, with_half.then(|| x.half.clone()), clock)).collect()
             };
             let ahead = SgdRule { nesterov: true, dampening: 0.0, ..SGD };
             for rule in [SGD, ahead, SgdRule { weight_decay: 0.0, is_decoupled: false, maximize: true, ..SGD }] {
@@ -127,13 +127,13 @@ fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Re
             let rule = RmsPropRule { alpha, eps, weight_decay, momentum: 0.5, centered: false, maximize };
             same_bits(&device, half, &|all, with_half| {
                 let apart = |x: StepTensors| {
-                    let [square, _, direction] = x.kept;
-                    StepTensors { kept: [square, None, direction], ..x }
+                    let [square, _, direction] = x.state;
+                    StepTensors { state: [square, None, direction], ..x }
                 };
                 rule.step(of(all, with_half, 3, None).into_iter().map(apart), &lr)
             })?;
             let rule = AdagradRule { lr_decay: 0.1, eps, weight_decay, maximize };
-            let positive = |all: &[Trained]| all.iter().try_for_each(|x| x.kept[0].mul_(&copy(&x.kept[0])?));
+            let positive = |all: &[Trained]| all.iter().try_for_each(|x| x.state[0].mul_(&copy(&x.state[0])?));
             same_bits(&device, half, &|all, with_half| {
                 positive(all)?;
                 rule.step(of(all, with_half, 1, Some(&clock)), &lr)
@@ -150,7 +150,7 @@ fn a_step_of_halves_has_the_bits_of_one_in_f32_that_is_rounded_behind_it() -> Re
 fn groups_as_apart<R>(
     device: &Device,
     rules: [R; 2],
-    (n_kept, clock): (usize, Option<&Tensor>),
+    (n_state, clock): (usize, Option<&Tensor>),
     groups: &dyn Fn(Vec<(&R, StepTensors, &Rate)>) -> Result<()>,
     apart: &dyn Fn(&R, StepTensors, &Rate) -> Result<()>,
 ) -> Result<()> {
@@ -161,7 +161,7 @@ fn groups_as_apart<R>(
     for lr in [0.1, 0.02, 0.3] {
         let tensors = |i: usize| {
             let group =
-                |(k, x): (usize, &Trained)| (usize::from(k % 3 == 1), x.tensors(n_kept, Some(x.half.clone()), clock));
+                |(k, x): (usize, &Trained)| (usize::from(k % 3 == 1), x.tensors(n_state, Some(x.half.clone()), clock));
             both[i].iter().enumerate().map(group).collect::<Vec<_>>()
         };
         groups(tensors(0).into_iter().map(|(group, x)| (&rules[group], x, &joined[group])).collect())?;
@@ -169,7 +169,7 @@ fn groups_as_apart<R>(
         for (x, y) in both[0].iter().zip(&both[1]) {
             assert_eq!(bits(&x.master), bits(&y.master), "{device}");
             assert_eq!(bits(&x.half), bits(&y.half), "{device}");
-            assert_eq!(x.kept.each_ref().map(bits), y.kept.each_ref().map(bits), "{device}");
+            assert_eq!(x.state.each_ref().map(bits), y.state.each_ref().map(bits), "{device}");
         }
         Rate::set_all(&[(&joined[0], lr), (&joined[1], lr / 2.0)]);
         alone[0].set(lr);
@@ -191,8 +191,8 @@ fn a_step_of_groups_has_the_bits_of_steps_apart() -> Result<()> {
             })?;
         }
         for other in [AdamRule { weight_decay: 0.0, ..ADAM }, AdamRule { eps: 1e-3, ..ADAM }] {
-            let kept = (2, Some(&clock));
-            groups_as_apart(&device, [ADAM, other], kept, &|all| AdamRule::step_groups(all), &|rule, x, lr| {
+            let state = (2, Some(&clock));
+            groups_as_apart(&device, [ADAM, other], state, &|all| AdamRule::step_groups(all), &|rule, x, lr| {
                 rule.step([x], lr)
             })?;
         }
@@ -210,9 +210,9 @@ fn elements_of_a_half_that_were_changed_are_trained_on_and_others_keep_all_their
             parameter.copy_(&(&parameter * on(half).new([1.0, 2.0, 1.0, 1.0])?)?)?;
             let grad = on(half).zeros(4)?;
             let rule = SgdRule { momentum: 0.0, dampening: 0.0, weight_decay: 0.0, ..SGD };
-            let (half_of, kept) = (Some(parameter.clone()), [None, None, None]);
+            let (half_of, state) = (Some(parameter.clone()), [None, None, None]);
             let tensors =
-                StepTensors { parameter: master.clone(), grad, half: half_of, kept, clock: None, is_first: true };
+                StepTensors { parameter: master.clone(), grad, half_copy: half_of, state, clock: None, is_first: true };
             rule.step([tensors], &Rate::new(0.1))?;
             assert_eq!(master.to_vec::<f32>()?, [1.000_01, 4.0, -3.0, 0.1]);
             assert_eq!(bits(&parameter), bits(&master.to_dtype(half)?));
@@ -233,10 +233,10 @@ fn a_half_has_the_gradients_precision_and_an_f32_master() -> Result<()> {
     refused(StepTensors { grad: x.grad.to_dtype(DType::F32)?, ..x.tensors(1, Some(x.half.clone()), None) });
     refused(StepTensors { grad: x.grad.to_dtype(DType::F16)?, ..x.tensors(1, Some(x.half.clone()), None) });
     refused(x.tensors(1, None, None));
-    let of = |kept: Tensor| [Some(kept), None, None];
-    refused(StepTensors { kept: of(x.kept[0].to_dtype(DType::F64)?), ..x.tensors(1, Some(x.half.clone()), None) });
-    let [parameter, kept] = [&x.master, &x.kept[0]].map(|x| x.to_dtype(DType::F64).unwrap());
-    refused(StepTensors { parameter, kept: of(kept), ..x.tensors(1, Some(x.half.clone()), None) });
+    let of = |state: Tensor| [Some(state), None, None];
+    refused(StepTensors { state: of(x.state[0].to_dtype(DType::F64)?), ..x.tensors(1, Some(x.half.clone()), None) });
+    let [parameter, state] = [&x.master, &x.state[0]].map(|x| x.to_dtype(DType::F64).unwrap());
+    refused(StepTensors { parameter, state: of(state), ..x.tensors(1, Some(x.half.clone()), None) });
     let wide = x.in_f32()?;
     let error = SGD.step([wide.tensors(1, Some(copy(&wide.master)?), None)], &Rate::new(0.1)).unwrap_err().to_string();
     assert_eq!(error, "optimizer_step: the half-precision copy is float32; give one of float16 or bfloat16, or none");
@@ -253,7 +253,7 @@ fn a_clock_that_a_rule_cannot_read_and_tensors_that_it_does_not_keep_are_refused
     assert!(error.contains("it must have 1 elements in one dimension, without gaps"), "{error}");
     let clock = Tensor::of(DType::F64).ones(1)?;
     let error = ADAM.step([x.tensors(1, None, Some(&clock))], &Rate::new(0.1)).unwrap_err().to_string();
-    assert!(error.starts_with("optimizer_step: this rule keeps tensors in the places [0, 1]; give one"), "{error}");
+    assert!(error.starts_with("optimizer_step: this rule has the state tensors [0, 1]; give tensors"), "{error}");
     Ok(())
 }
 
@@ -269,7 +269,7 @@ fn each_group_of_a_step_is_checked() -> Result<()> {
         let groups =
             [(&ADAM, x.tensors(2, None, Some(&clock)), &rate), (&amsgrad, y.tensors(2, None, Some(&clock)), &rate)];
         let error = AdamRule::step_groups(groups).unwrap_err().to_string();
-        assert!(error.starts_with("optimizer_step: this rule keeps tensors in the places [0, 1, 2]"), "{error}");
+        assert!(error.starts_with("optimizer_step: this rule has the state tensors [0, 1, 2]"), "{error}");
         assert_eq!(bits(&y.master), before);
         // A rule without a clock does not read one, wherever it is.
         SGD.step([x.tensors(1, None, Some(&Tensor::of(DType::F64).ones(1)?))], &rate)?;

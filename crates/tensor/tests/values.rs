@@ -295,8 +295,8 @@ fn optimizers_take_their_rates_unrounded() {
         is_decoupled: false,
         maximize: false,
     };
-    let (kept, clock, half) = ([None, None, None], None, None);
-    let tensors = StepTensors { parameter: parameter.clone(), grad, half, kept, clock, is_first: true };
+    let (state, clock, half_copy) = ([None, None, None], None, None);
+    let tensors = StepTensors { parameter: parameter.clone(), grad, half_copy, state, clock, is_first: true };
     rule.step([tensors], &Rate::new(0.01)).unwrap();
     assert_eq!(read(&parameter), read(&numbers(BF16, &[-0.07])));
 }

@@ -137,7 +137,7 @@ impl Averaging {
 fn averaged(average: &AnyTensor, new: &AnyTensor) -> tensor::Result<StepTensors> {
     let parameter = average.float()?;
     let grad = new.float()?.detach().to_dtype(parameter.dtype())?.to(&parameter.device())?;
-    Ok(StepTensors { parameter, grad, half: None, kept: [None, None, None], clock: None, is_first: false })
+    Ok(StepTensors { parameter, grad, half_copy: None, state: [None, None, None], clock: None, is_first: false })
 }
 
 /// Pairs the tensors of both models by position, if their number and shapes are the same.

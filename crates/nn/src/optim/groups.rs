@@ -68,7 +68,7 @@ impl Slot {
     }
 
     /// The half-precision parameter, if a master is trained in its place and rounded into it.
-    pub(super) fn half(&self) -> Option<Tensor> {
+    pub(super) fn half_copy(&self) -> Option<Tensor> {
         self.master.as_ref().map(|_| self.parameter.as_tensor().clone())
     }
 

@@ -176,9 +176,9 @@ impl MuonMethod {
         };
         let factor = self.adjust_lr.factor(grad.dims()[0], grad.dims()[1]);
         let step = self.orthogonal(&update)?.to_dtype(direction.dtype())?.mul_scalar(factor)?;
-        let (parameter, half) = (slot.weights().clone(), slot.half());
+        let (parameter, half_copy) = (slot.weights().clone(), slot.half_copy());
         let grad = step.to_dtype(grad.dtype())?;
-        Ok(Some(StepTensors { parameter, grad, half, kept: [None, None, None], clock: None, is_first: true }))
+        Ok(Some(StepTensors { parameter, grad, half_copy, state: [None, None, None], clock: None, is_first: true }))
     }
 
     /// Approximates the orthogonal matrix nearest to `x` by Newton-Schulz steps, whose `A` has the size of the

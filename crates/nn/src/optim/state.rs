@@ -188,13 +188,13 @@ pub(super) fn step_tensors<'a, R: 'a>(
 impl Slot {
     /// The inputs of a step, if there is a gradient.
     fn step_tensors(&self) -> Option<StepTensors> {
-        let (parameter, half, grad) = (self.weights().clone(), self.half(), self.parameter.grad()?);
-        let (kept, clock, is_first) = match &self.state {
+        let (parameter, half_copy, grad) = (self.weights().clone(), self.half_copy(), self.parameter.grad()?);
+        let (state, clock, is_first) = match &self.state {
             Some(State { tensors, clock, is_first }) => {
                 (tensors.clone(), clock.as_ref().map(|clock| clock.numbers.clone()), *is_first)
             }
             None => ([const { None }; MAX_STATE_TENSORS], None, true),
         };
-        Some(StepTensors { parameter, grad, half, kept, clock, is_first })
+        Some(StepTensors { parameter, grad, half_copy, state, clock, is_first })
     }
 }

@@ -21,10 +21,10 @@ pub struct AdadeltaRule {
     pub maximize: bool,
 }
 
-steps! { AdadeltaRule, "Keeps the running squares of gradients `v` and of steps `u`." }
+steps! { AdadeltaRule, "The state tensors are the running squares of gradients `v` and of steps `u`." }
 
 impl Formula for AdadeltaRule {
-    rule! { "adadelta", self => is_decoupled: false, keeps: [true, true, false], numbers: [self.rho, self.eps] }
+    rule! { "adadelta", self => is_decoupled: false, has_state: [true, true, false], numbers: [self.rho, self.eps] }
     const CLOCK: usize = 0;
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {

@@ -21,10 +21,10 @@ pub struct AdagradRule {
     pub maximize: bool,
 }
 
-steps! { AdagradRule, "Keeps the sum `s`; the clock counts steps." }
+steps! { AdagradRule, "The state tensor is the sum `s`; the clock counts steps." }
 
 impl Formula for AdagradRule {
-    rule! { "adagrad", self => is_decoupled: false, keeps: [true, false, false],
+    rule! { "adagrad", self => is_decoupled: false, has_state: [true, false, false],
     numbers: [self.lr_decay, self.eps] }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {

@@ -29,8 +29,8 @@ pub struct AdamRule {
 }
 
 impl AdamRule {
-    /// Takes one step for all of the tensors. The running mean `m`, the running square `v`, and with amsgrad the
-    /// largest `v` are kept; the clock counts steps.
+    /// Takes one step for all of the tensors. The state tensors are the running mean `m`, the running square `v`,
+    /// and with amsgrad the largest `v`; the clock counts steps.
     ///
     /// # Errors
     /// As [`SgdRule::step`](super::SgdRule::step).
@@ -46,8 +46,8 @@ impl AdamRule {
     /// let tensors = StepTensors {
     ///     parameter: parameter.clone(),
     ///     grad,
-    ///     half: None,
-    ///     kept: [Some(Tensor::zeros([1])?), Some(Tensor::zeros([1])?), None],
+    ///     half_copy: None,
+    ///     state: [Some(Tensor::zeros([1])?), Some(Tensor::zeros([1])?), None],
     ///     clock: Some(Tensor::of(DType::F64).ones([1])?),
     ///     is_first: true,
     /// };
@@ -63,7 +63,7 @@ impl AdamRule {
 step_groups! { AdamRule }
 
 impl Formula for AdamRule {
-    rule! { "adam", self => is_decoupled: self.is_decoupled, keeps: [true, true, self.amsgrad],
+    rule! { "adam", self => is_decoupled: self.is_decoupled, has_state: [true, true, self.amsgrad],
     numbers: [self.betas[0], self.betas[1], self.eps] }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
@@ -73,10 +73,10 @@ impl Formula for AdamRule {
                 let (m, v) = moments.next(m, v, g);
                 (moments.moved(x, m, v), [m, v])
             })),
-            true => now.change(inlined!(|x, [m, v, most], g| {
+            true => now.change(inlined!(|x, [m, v, largest], g| {
                 let (m, v) = moments.next(m, v, g);
-                let most = most.extreme::<true>(v);
-                (moments.moved(x, m, most), [m, v, most])
+                let largest = largest.extreme::<true>(v);
+                (moments.moved(x, m, largest), [m, v, largest])
             })),
         }
     }

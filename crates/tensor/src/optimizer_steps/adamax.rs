@@ -21,10 +21,10 @@ pub struct AdamaxRule {
     pub maximize: bool,
 }
 
-steps! { AdamaxRule, "Keeps the running mean `m` and the largest gradient `u`; the clock counts steps." }
+steps! { AdamaxRule, "The state tensors are the running mean `m` and the largest gradient `u`; the clock counts steps." }
 
 impl Formula for AdamaxRule {
-    rule! { "adamax", self => is_decoupled: false, keeps: [true, true, false],
+    rule! { "adamax", self => is_decoupled: false, has_state: [true, true, false],
     numbers: [self.betas[0], self.betas[1], self.eps] }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {

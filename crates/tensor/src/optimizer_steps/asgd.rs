@@ -26,10 +26,10 @@ pub struct AsgdRule {
     pub maximize: bool,
 }
 
-steps! { AsgdRule, "Keeps the average `a`; the clock has the number of steps, `η` and `μ`." }
+steps! { AsgdRule, "The state tensor is the average `a`; the clock has the number of steps, `η` and `μ`." }
 
 impl Formula for AsgdRule {
-    rule! { "asgd", self => is_decoupled: false, keeps: [true, false, false], numbers: [self.lambd] }
+    rule! { "asgd", self => is_decoupled: false, has_state: [true, false, false], numbers: [self.lambd] }
     const CLOCK: usize = 3;
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {

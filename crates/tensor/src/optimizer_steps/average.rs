@@ -19,8 +19,8 @@ pub struct AverageRule {
 }
 
 impl AverageRule {
-    /// Takes one step for all of the tensors. No tensors are kept. `averaged`, an `i64` without dimensions, is the
-    /// number of values averaged before. The learning rate is not used.
+    /// Takes one step for all of the tensors. There are no state tensors. `averaged`, an `i64` without dimensions, is
+    /// the number of values averaged before. The learning rate is not used.
     ///
     /// # Errors
     /// As [`SgdRule::step`](super::SgdRule::step).
@@ -53,7 +53,7 @@ impl Formula for AverageRule {
         Prelude { maximize: false, weight_decay: 0.0, is_decoupled: false }
     }
 
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
+    fn has_state(&self) -> [bool; MAX_STATE_TENSORS] {
         [false; MAX_STATE_TENSORS]
     }
 

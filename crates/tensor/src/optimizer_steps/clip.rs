@@ -77,13 +77,13 @@ pub fn clip_grad_value_(grads: impl IntoIterator<Item = Tensor>, clip_value: f64
     in_batches(&mut grads.into_iter(), true, |groups| clamp(groups, clip_value))
 }
 
-fn clamp(groups: &[Option<Single>], most: f64) -> Result<()> {
+fn clamp(groups: &[Option<Single>], max: f64) -> Result<()> {
     let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
     let Device::Cuda(device) = first.tensor.device() else {
-        return groups.iter().flatten().try_for_each(|group| group.tensor.clamp_(-most, most));
+        return groups.iter().flatten().try_for_each(|group| group.tensor.clamp_(-max, max));
     };
-    let kernel = Kernel { code: &CODE, name: "clamp", places: CHANGED };
-    kernel.launch(&device, groups, &[], None, &[most.to_bits()])
+    let kernel = Kernel { code: &CODE, name: "clamp", takes: CHANGED };
+    kernel.launch(&device, groups, &[], None, &[max.to_bits()])
 }
 
 /// Partial sums of the squares of all elements, `[n]` of `f64`: a single one, or one for each block of a kernel.
@@ -96,7 +96,7 @@ fn squares(device: &Device, grads: &[Tensor]) -> Result<Tensor> {
         let sum = grads.iter().try_fold(0.0, |sum, grad| Ok(sum + squares(grad)?))?;
         return Tensor::of(DType::F64).full([1], sum);
     };
-    let kernel = Kernel { code: &CODE, name: "squares", places: READ };
+    let kernel = Kernel { code: &CODE, name: "squares", takes: READ };
     let partial = unset(device, cuda, [grads.len() * MAX_BLOCKS], DType::F64)?;
     let done = Cell::new(0);
     in_batches(&mut grads.iter().cloned(), false, |groups| {
@@ -133,7 +133,7 @@ fn scale_on(
     norm: &Tensor,
     max_norm: f64,
 ) -> Result<()> {
-    let kernel = Kernel { code: &CODE, name: "scale", places: CHANGED };
+    let kernel = Kernel { code: &CODE, name: "scale", takes: CHANGED };
     let is_its_type = groups.iter().flatten().all(|group| group.tensor.dtype().computing() == norm.dtype());
     let mut locked = is_its_type.then(|| norm.storage().lock_mut());
     let to = locked.as_mut().map(|locked| locked.cuda(norm.layout(), norm.dtype()).into_argument());

@@ -2,7 +2,7 @@
 
 use arrayvec::ArrayVec;
 
-use super::groups::{GRAD, Group, HALF, Lock, OP, PLACES, lock_one};
+use super::groups::{GRAD, Group, HALF_COPY, Lock, MAX_TENSORS, OP, lock_one};
 use super::step::Now;
 use crate::cpu::math::half::Half;
 use crate::cpu::{PIECE, Stored, StoredMut, vectorized};
@@ -20,9 +20,9 @@ const PARTS: usize = 64;
 struct Elements<'a, R, const N: usize> {
     parameter: StoredMut<'a, R>,
     /// The state tensors.
-    kept: [StoredMut<'a, R>; N],
+    state: [StoredMut<'a, R>; N],
     /// The bits of the half-precision copy, and their type.
-    half: Option<(&'a mut [u16], Half)>,
+    half_copy: Option<(&'a mut [u16], Half)>,
     grad: Stored<'a, R>,
 }
 
@@ -47,24 +47,24 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
     /// Changes each element of the parameter and of the state tensors: applies `prelude`, then `f`, to these elements
     /// and the element of the gradient.
     fn change(&mut self, prelude: PreludeNumbers<R>, f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy) {
-        let (mut x, mut kept, mut grad) = ([R::ZERO; PIECE], [[R::ZERO; PIECE]; N], [R::ZERO; PIECE]);
+        let (mut x, mut state, mut grad) = ([R::ZERO; PIECE], [[R::ZERO; PIECE]; N], [R::ZERO; PIECE]);
         for start in (0..self.parameter.len()).step_by(PIECE) {
             let len = PIECE.min(self.parameter.len() - start);
             let buffer = &mut x[..len];
             let parameter = load(&mut self.parameter, start, buffer);
-            if let Some((bits, half)) = &mut self.half {
+            if let Some((bits, half)) = &mut self.half_copy {
                 merge_half(R::f32s(parameter), &bits[start..][..len], *half);
             }
             let mut buffers =
-                zip(&mut kept[..], &mut self.kept).map(|(buffer, kept)| load(kept, start, &mut buffer[..len]));
+                zip(&mut state[..], &mut self.state).map(|(buffer, state)| load(state, start, &mut buffer[..len]));
             let mut loaded: [&mut [R]; N] = from_fn(|_| buffers.next().unwrap_or_default());
             let grad = self.grad.part(start, len).widened(&mut grad);
             each(parameter, &mut loaded, grad, prelude, f);
-            if let Some((bits, half)) = &mut self.half {
+            if let Some((bits, half)) = &mut self.half_copy {
                 half.narrow(R::f32s(parameter), &mut bits[start..][..len]);
             }
             store(&mut self.parameter, start, &mut x[..len]);
-            zip(&mut kept[..], &mut self.kept).for_each(|(buffer, kept)| store(kept, start, &mut buffer[..len]));
+            zip(&mut state[..], &mut self.state).for_each(|(buffer, state)| store(state, start, &mut buffer[..len]));
         }
     }
 }
@@ -73,20 +73,20 @@ impl<R: Real, const N: usize> Elements<'_, R, N> {
 /// that all have the same length.
 fn each<R: Real, const N: usize>(
     parameter: &mut [R],
-    kept: &mut [&mut [R]; N],
+    state: &mut [&mut [R]; N],
     grad: &[R],
     prelude: PreludeNumbers<R>,
     f: impl Fn(R, [R; N], R) -> (R, [R; N]) + Copy,
 ) {
     let len = parameter.len();
-    let (kept, grad) = (kept.each_mut().mapped(|kept| &mut kept[..len]), &grad[..len]);
+    let (state, grad) = (state.each_mut().mapped(|state| &mut state[..len]), &grad[..len]);
     vectorized(inlined!(move || {
         for i in 0..len {
             let (x, grad) = prelude.apply(parameter[i], grad[i]);
-            let (x, new) = f(x, from_fn(|k| kept[k][i]), grad);
+            let (x, new) = f(x, from_fn(|k| state[k][i]), grad);
             parameter[i] = x;
             for k in 0..N {
-                kept[k][i] = new[k];
+                state[k][i] = new[k];
             }
         }
     }));
@@ -148,15 +148,15 @@ impl Now<'_> {
 fn parts<R: Real, const N: usize>(whole: Elements<'_, R, N>) -> ArrayVec<Elements<'_, R, N>, PARTS> {
     let n = whole.parameter.len();
     let len = n.div_ceil(PARTS).max(CHUNK);
-    let Elements { parameter, kept, half, grad } = whole;
-    let (mut parameters, mut kept) = (parameter.chunks(len), kept.mapped(|kept| kept.chunks(len)));
-    let mut halves = half.map(|(bits, half)| (bits.chunks_mut(len), half));
+    let Elements { parameter, state, half_copy, grad } = whole;
+    let (mut parameters, mut state) = (parameter.chunks(len), state.mapped(|state| state.chunks(len)));
+    let mut halves = half_copy.map(|(bits, half)| (bits.chunks_mut(len), half));
     let starts = (0..n).step_by(len);
     starts
         .map(|start| Elements {
             parameter: parameters.next().unwrap_or(StoredMut::Plain(&mut [])),
-            kept: kept.each_mut().mapped(|kept| kept.next().unwrap_or(StoredMut::Plain(&mut []))),
-            half: halves.as_mut().map(|(bits, half)| (bits.next().unwrap_or_default(), *half)),
+            state: state.each_mut().mapped(|state| state.next().unwrap_or(StoredMut::Plain(&mut []))),
+            half_copy: halves.as_mut().map(|(bits, half)| (bits.next().unwrap_or_default(), *half)),
             grad: grad.part(start, len.min(n - start)),
         })
         .collect()
@@ -165,18 +165,18 @@ fn parts<R: Real, const N: usize>(whole: Elements<'_, R, N>) -> ArrayVec<Element
 /// The elements of a group's tensors, which are locked.
 fn elements<'a, G: Group, R: Real, const N: usize>(
     group: &'a G,
-    locks: &'a mut [Lock<'_>; PLACES],
+    locks: &'a mut [Lock<'_>; MAX_TENSORS],
 ) -> Result<Elements<'a, R, N>> {
     let tensors = group.tensors();
-    let (mut written, mut grad) = (ArrayVec::<_, PLACES>::new(), None);
-    let mut half = None;
-    for (place, (lock, tensor)) in zip(&mut locks[..], tensors).enumerate() {
+    let (mut written, mut grad) = (ArrayVec::<_, MAX_TENSORS>::new(), None);
+    let mut half_copy = None;
+    for (i, (lock, tensor)) in zip(&mut locks[..], tensors).enumerate() {
         let Some(tensor) = tensor else { continue };
         let (layout, dtype) = (tensor.layout(), tensor.dtype());
         match lock {
-            Lock::Read(locked) if place == GRAD => grad = Some(locked.stored(layout, dtype).data),
+            Lock::Read(locked) if i == GRAD => grad = Some(locked.stored(layout, dtype).data),
             Lock::Write(locked) => match StoredMut::of_bytes(locked.span(OP, layout, dtype.size())?, dtype) {
-                StoredMut::Halves(bits, kind) if place == HALF => half = Some((bits, kind)),
+                StoredMut::Halves(bits, kind) if i == HALF_COPY => half_copy = Some((bits, kind)),
                 stored => written.push(stored),
             },
             _ => unreachable!("all are locked as they are used"),
@@ -185,5 +185,5 @@ fn elements<'a, G: Group, R: Real, const N: usize>(
     let Some(grad) = grad else { unreachable!("every group has a gradient") };
     let mut written = written.into_iter();
     let mut next = || written.next().unwrap_or(StoredMut::Plain(&mut []));
-    Ok(Elements { parameter: next(), kept: from_fn(|_| next()), half, grad })
+    Ok(Elements { parameter: next(), state: from_fn(|_| next()), half_copy, grad })
 }

@@ -4,7 +4,8 @@ use arrayvec::ArrayVec;
 use pagelock_cuda::{Argument, Launch};
 
 use super::groups::{
-    GRAD, Group, HALF, Lock, MAX_STATE_TENSORS, MOST, OP, PLACES, SCALARS, lock_all, shares_storage_with, tensors_of,
+    GRAD, Group, HALF_COPY, Lock, MAX_GROUPS, MAX_STATE_TENSORS, MAX_TENSORS, OP, SCALARS, lock_all,
+    shares_storage_with, tensors_of,
 };
 use super::step::{MAX_NUMBERS, Ruled};
 use crate::cuda::{Arguments, Code, CudaDevice, NULL};
@@ -18,7 +19,7 @@ const THREADS: u32 = 128;
 /// The most blocks for one group: a constant, since sums must not depend on the device.
 pub(super) const MAX_BLOCKS: usize = 1024;
 
-/// The kernels of `steps.cu` by the number of places for kept tensors, without and with halves.
+/// The kernels of `steps.cu` by the number of state tensors, without and with half-precision copies.
 const NAMES: [[&str; 2]; MAX_STATE_TENSORS] =
     [["step_1", "step_1_of_halves"], ["step_2", "step_2_of_halves"], ["step_3", "step_3_of_halves"]];
 
@@ -26,13 +27,13 @@ const NAMES: [[&str; 2]; MAX_STATE_TENSORS] =
 pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<()> {
     let Some(Ruled { tensors: first, formula, lr }) = groups.iter().flatten().next() else { return Ok(()) };
     let lrs = lr.all_on(&first.parameter.device())?;
-    let (has_half, n_kept) = (first.half.is_some(), first.places());
-    let name = NAMES[n_kept - 1][usize::from(has_half)];
-    let places = from_fn(|place| match place {
-        HALF => has_half,
-        place => place <= n_kept || place == GRAD,
+    let (has_half_copy, n_state) = (first.half_copy.is_some(), first.n_state_tensors());
+    let name = NAMES[n_state - 1][usize::from(has_half_copy)];
+    let takes = from_fn(|i| match i {
+        HALF_COPY => has_half_copy,
+        i => i <= n_state || i == GRAD,
     });
-    let mut of_each = [[0; MOST]; OF_EACH];
+    let mut of_each = [[0; MAX_GROUPS]; OF_EACH];
     for (i, group) in groups.iter().enumerate().filter_map(|(i, group)| Some((i, group.as_ref()?))) {
         let [sign, decay, shrink] = group.formula.prelude().numbers().mapped(f64::to_bits);
         let numbers = [group.lr.index() as u64, sign, decay, shrink];
@@ -42,7 +43,7 @@ pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<
     let mut settings = ArrayVec::<u64, MAX_SETTINGS>::new();
     settings.extend(of_each.into_iter().flatten());
     settings.extend(rule.into_iter().take(len));
-    let kernel = Kernel { code: formula.code(), name, places };
+    let kernel = Kernel { code: formula.code(), name, takes };
     let clock = first.clock.as_ref().filter(|_| formula.clock().0 > 0);
     kernel.launch(device, groups, &[Some(&lrs), clock], None, &settings)
 }
@@ -51,8 +52,8 @@ pub(super) fn step(device: &CudaDevice, groups: &[Option<Ruled<'_>>]) -> Result<
 pub(super) struct Kernel {
     pub(super) code: &'static Code,
     pub(super) name: &'static str,
-    /// The places of a group for which it takes pointers.
-    pub(super) places: [bool; PLACES],
+    /// For which tensors of a group it takes pointers.
+    pub(super) takes: [bool; MAX_TENSORS],
 }
 
 /// How many blocks each group gets.
@@ -62,7 +63,7 @@ pub(super) fn blocks_for<G: Group>(groups: &[Option<G>]) -> usize {
 }
 
 impl Kernel {
-    /// Launches the kernel. Its arguments are pointers to the places of each group (null for missing groups), the
+    /// Launches the kernel. Its arguments are pointers to the tensors of each group (null for missing groups), the
     /// scalars (null for missing ones), the result, and a struct of the groups' lengths and then `settings`.
     pub(super) fn launch<G: Group>(
         &self,
@@ -75,21 +76,21 @@ impl Kernel {
         let Some(first) = groups.iter().flatten().next() else { return Ok(()) };
         let (has, scalars) = (scalars, unchanged(groups, scalars)?);
         let mut locks = lock_all(groups, &scalars);
-        let mut numbers = [0; MOST + MAX_SETTINGS];
+        let mut numbers = [0; MAX_GROUPS + MAX_SETTINGS];
         for (number, group) in numbers.iter_mut().zip(groups) {
             *number = len_of(group) as u64;
         }
-        numbers[MOST..][..settings.len()].copy_from(settings);
+        numbers[MAX_GROUPS..][..settings.len()].copy_from(settings);
         let padded = groups.iter().chain(std::iter::repeat(&None));
         let (of_groups, [of_scalars, ..]) = locks.split_at_mut(SCALARS) else { unreachable!("the scalars come last") };
-        let pointers = of_groups.iter_mut().take(first.most()).zip(padded).flat_map(|(locks, group)| {
-            let places = locks.iter_mut().zip(tensors_of(group)).zip(self.places);
-            let taken = places.filter_map(|(place, is_taken)| is_taken.then_some(place));
+        let pointers = of_groups.iter_mut().take(first.max_groups()).zip(padded).flat_map(|(locks, group)| {
+            let tensors = locks.iter_mut().zip(tensors_of(group)).zip(self.takes);
+            let taken = tensors.filter_map(|(tensor, is_taken)| is_taken.then_some(tensor));
             taken.map(|(lock, tensor)| tensor.map_or(NULL, |tensor| lock.argument(tensor)))
         });
         let mut present = of_scalars.iter_mut().zip(&scalars).map(|(lock, scalar)| lock.argument(scalar));
         let scalars = has.iter().map(|scalar| scalar.and_then(|_| present.next()).unwrap_or(NULL));
-        let settings = bytemuck::cast_slice(&numbers[..MOST + settings.len()]);
+        let settings = bytemuck::cast_slice(&numbers[..MAX_GROUPS + settings.len()]);
         let arguments: Arguments<'_> =
             pointers.chain(scalars).chain(result).chain([Argument::Value(settings)]).collect();
         let grid = [blocks_for(groups) as u32, groups.len() as u32, 1];
@@ -110,7 +111,7 @@ fn len_of<G: Group>(group: &Option<G>) -> usize {
 }
 
 /// The scalars that are present, copied if they are in a storage that the kernel changes.
-fn unchanged<G: Group>(groups: &[Option<G>], scalars: &[Option<&Tensor>]) -> Result<ArrayVec<Tensor, PLACES>> {
+fn unchanged<G: Group>(groups: &[Option<G>], scalars: &[Option<&Tensor>]) -> Result<ArrayVec<Tensor, MAX_TENSORS>> {
     let unchanged = |scalar: &Tensor| match groups.iter().any(|group| shares_storage_with(group, scalar)) {
         true => scalar.detached_copy(OP),
         false => Ok(scalar.clone()),
@@ -121,7 +122,7 @@ fn unchanged<G: Group>(groups: &[Option<G>], scalars: &[Option<&Tensor>]) -> Res
 /// The element types of the parameter and of the gradient.
 fn types<G: Group>(group: &G) -> [DType; 2] {
     let tensors = group.tensors();
-    let dtype = |place: usize, other: usize| tensors[place].or(tensors[other]).map_or(DType::F32, |x| x.dtype());
+    let dtype = |i: usize, other: usize| tensors[i].or(tensors[other]).map_or(DType::F32, |x| x.dtype());
     [dtype(0, GRAD), dtype(GRAD, 0)]
 }
 
@@ -135,6 +136,6 @@ impl Lock<'_> {
     }
 }
 
-/// Numbers that each tensor of a step has: the place of its learning rate, and its prelude.
+/// Numbers that each tensor of a step has: the index of its learning rate, and its prelude.
 const OF_EACH: usize = 4;
-const MAX_SETTINGS: usize = OF_EACH * MOST + MAX_NUMBERS;
+const MAX_SETTINGS: usize = OF_EACH * MAX_GROUPS + MAX_NUMBERS;

@@ -19,10 +19,10 @@ pub struct LionRule {
     pub maximize: bool,
 }
 
-steps! { LionRule, "Keeps the running mean `m`; there is no clock." }
+steps! { LionRule, "The state tensor is the running mean `m`; there is no clock." }
 
 impl Formula for LionRule {
-    rule! { "lion", self => is_decoupled: true, keeps: [true, false, false], numbers: self.betas }
+    rule! { "lion", self => is_decoupled: true, has_state: [true, false, false], numbers: self.betas }
     const CLOCK: usize = 0;
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {

@@ -29,10 +29,10 @@ pub struct NAdamRule {
     pub maximize: bool,
 }
 
-steps! { NAdamRule, "Keeps the running mean `m` and the running square `v`; the clock has the number of steps, and `Πₜ`." }
+steps! { NAdamRule, "The state tensors are the running mean `m` and the running square `v`; the clock has the number of steps, and `Πₜ`." }
 
 impl Formula for NAdamRule {
-    rule! { "nadam", self => is_decoupled: self.is_decoupled, keeps: [true, true, false],
+    rule! { "nadam", self => is_decoupled: self.is_decoupled, has_state: [true, true, false],
     numbers: [self.betas[0], self.betas[1], self.eps, self.momentum_decay] }
     const CLOCK: usize = 2;
 

@@ -26,10 +26,10 @@ pub struct RAdamRule {
     pub maximize: bool,
 }
 
-steps! { RAdamRule, "Keeps the running mean `m` and the running square `v`; the clock counts steps." }
+steps! { RAdamRule, "The state tensors are the running mean `m` and the running square `v`; the clock counts steps." }
 
 impl Formula for RAdamRule {
-    rule! { "radam", self => is_decoupled: self.is_decoupled, keeps: [true, true, false],
+    rule! { "radam", self => is_decoupled: self.is_decoupled, has_state: [true, true, false],
     numbers: [self.betas[0], self.betas[1], self.eps] }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
@@ -51,9 +51,9 @@ impl RAdamRule {
     /// `r · √(1 − β₂ᵗ)`, if `ρₜ > 5`.
     fn rectified(&self, steps: f64) -> Option<f64> {
         let power = self.betas[1].powi(steps as i32);
-        let most = 2.0 / (1.0 - self.betas[1]) - 1.0;
-        let rho = most - 2.0 * steps * power / (1.0 - power);
-        let square = (rho - 4.0) * (rho - 2.0) * most / ((most - 4.0) * (most - 2.0) * rho);
+        let rho_max = 2.0 / (1.0 - self.betas[1]) - 1.0;
+        let rho = rho_max - 2.0 * steps * power / (1.0 - power);
+        let square = (rho - 4.0) * (rho - 2.0) * rho_max / ((rho_max - 4.0) * (rho_max - 2.0) * rho);
         (rho > 5.0).then(|| square.sqrt() * (1.0 - power).sqrt())
     }
 }

@@ -26,41 +26,41 @@ pub struct RmsPropRule {
     pub maximize: bool,
 }
 
-steps! { RmsPropRule, "Keeps the running square `v`, the running mean `a` if centered, and the direction `b` if `momentum` is above 0." }
+steps! { RmsPropRule, "The state tensors are the running square `v`, the running mean `a` if centered, and the direction `b` if `momentum` is above 0." }
 
 impl Formula for RmsPropRule {
-    rule! { "rmsprop", self => is_decoupled: false, keeps: [true, self.centered, self.momentum > 0.0],
+    rule! { "rmsprop", self => is_decoupled: false, has_state: [true, self.centered, self.momentum > 0.0],
     numbers: [self.alpha, self.eps, self.momentum, f64::from(u8::from(self.centered))] }
     const CLOCK: usize = 0;
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         match (self.centered, self.momentum > 0.0) {
-            (false, false) => self.step_keeping::<R, 1>(now),
-            (true, true) => self.step_keeping::<R, 3>(now),
-            _ => self.step_keeping::<R, 2>(now),
+            (false, false) => self.step_with::<R, 1>(now),
+            (true, true) => self.step_with::<R, 3>(now),
+            _ => self.step_with::<R, 2>(now),
         }
     }
 }
 
 impl RmsPropRule {
-    /// The step with `N` kept tensors: the square, then the mean and the direction, if they are kept.
-    fn step_keeping<R: Real, const N: usize>(&self, now: Now<'_>) -> Result<()> {
+    /// The step with `N` state tensors: the square, then the mean and the direction, if there are.
+    fn step_with<R: Real, const N: usize>(&self, now: Now<'_>) -> Result<()> {
         let [keep, new, eps, momentum, rate] =
             [self.alpha, 1.0 - self.alpha, self.eps, self.momentum, -now.lr].mapped(R::from_f64);
         let (centered, has_momentum) = (self.centered, self.momentum > 0.0);
-        now.change(inlined!(|x: R, mut kept: [R; N], g| {
-            kept[0] = kept[0] * keep + new * g * g;
-            let mut square = kept[0];
+        now.change(inlined!(|x: R, mut state: [R; N], g| {
+            state[0] = state[0] * keep + new * g * g;
+            let mut square = state[0];
             if centered {
-                kept[1] = kept[1] * keep + new * g;
-                square = square - kept[1] * kept[1];
+                state[1] = state[1] * keep + new * g;
+                square = square - state[1] * state[1];
             }
             let mut direction = g / (square.sqrt() + eps);
             if has_momentum {
-                kept[N - 1] = kept[N - 1] * momentum + direction;
-                direction = kept[N - 1];
+                state[N - 1] = state[N - 1] * momentum + direction;
+                direction = state[N - 1];
             }
-            (x + rate * direction, kept)
+            (x + rate * direction, state)
         }))
     }
 }

@@ -1,7 +1,7 @@
 //! A running mean and variance, which move towards those of a batch.
 
 use super::cuda::Kernel;
-use super::groups::{GRAD, Group, PLACES, Places};
+use super::groups::{GRAD, Group, GroupTensors, MAX_TENSORS};
 use crate::cuda::Code;
 use crate::device::Device;
 use crate::error::Result;
@@ -29,25 +29,25 @@ pub(crate) fn can_move_at_once(running: [&Tensor; 2], of_batch: &Tensor) -> bool
 /// Moves mean and variance by `share` towards rows 0 and 2 of `of_batch`, `[3, channels]`, if [`can_move_at_once`] says so.
 pub(crate) fn move_at_once(running: [&Tensor; 2], of_batch: &Tensor, share: f64) -> Result<()> {
     let Device::Cuda(device) = of_batch.device() else { unreachable!("the statistics are on a GPU") };
-    let places = from_fn(|place| place == 0 || place == GRAD);
-    let kernel = Kernel { code: &CODE, name: "move", places };
+    let takes = from_fn(|i| i == 0 || i == GRAD);
+    let kernel = Kernel { code: &CODE, name: "move", takes };
     let of_batches = [Some(of_batch), None];
     let both = [0, 1].mapped(|i| Some(Running { statistic: running[i], of_batch: of_batches[i] }));
     kernel.launch(&device, &both, &[], None, &[share.to_bits()])
 }
 
 impl Group for Running<'_> {
-    fn most(&self) -> usize {
+    fn max_groups(&self) -> usize {
         2
     }
 
-    fn tensors(&self) -> Places<'_> {
-        let mut places = [None; PLACES];
-        (places[0], places[GRAD]) = (Some(self.statistic), self.of_batch);
-        places
+    fn tensors(&self) -> GroupTensors<'_> {
+        let mut tensors = [None; MAX_TENSORS];
+        (tensors[0], tensors[GRAD]) = (Some(self.statistic), self.of_batch);
+        tensors
     }
 
-    fn with(&self, _: [Option<Tensor>; PLACES]) -> Self {
+    fn with(&self, _: [Option<Tensor>; MAX_TENSORS]) -> Self {
         self.clone()
     }
 

@@ -30,7 +30,8 @@ pub struct SgdRule {
 }
 
 impl SgdRule {
-    /// Takes one step for all of the tensors. The direction `b` is kept if `momentum` is not 0; there is no clock.
+    /// Takes one step for all of the tensors. The state tensor is the direction `b`, if `momentum` is not 0; there is no
+    /// clock.
     ///
     /// # Errors
     /// [`Error::InPlaceTracked`](crate::Error::InPlaceTracked) outside `no_grad`,
@@ -44,8 +45,8 @@ impl SgdRule {
     /// let (parameter, grad) = (Tensor::new([3.0, 4.0])?, Tensor::new([1.0, -1.0])?);
     /// let (momentum, dampening, nesterov, weight_decay) = (0.0, 0.0, false, 0.0);
     /// let rule = SgdRule { momentum, dampening, nesterov, weight_decay, is_decoupled: false, maximize: false };
-    /// let tensors =
-    ///     StepTensors { parameter: parameter.clone(), grad, half: None, kept: [None, None, None], clock: None, is_first: true };
+    /// let (state, clock, half_copy) = ([None, None, None], None, None);
+    /// let tensors = StepTensors { parameter: parameter.clone(), grad, half_copy, state, clock, is_first: true };
     /// rule.step([tensors], &Rate::new(0.5))?;
     /// assert_eq!(parameter.to_vec::<f32>()?, [2.5, 4.5]);
     /// # Ok::<(), pagelock_tensor::Error>(())
@@ -71,19 +72,19 @@ impl Formula for SgdRule {
         Prelude { maximize, weight_decay, is_decoupled }
     }
 
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
+    fn has_state(&self) -> [bool; MAX_STATE_TENSORS] {
         [self.momentum != 0.0, false, false]
     }
 
     fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
-        let flags = [group.kept[0].is_some(), self.nesterov].mapped(u64::from);
+        let flags = [group.state[0].is_some(), self.nesterov].mapped(u64::from);
         let [momentum, share] = [self.momentum, self.share(group.is_first)].mapped(f64::to_bits);
         ([momentum, share, flags[0], flags[1], 0, 0], 4)
     }
 
     fn on_cpu<R: Real>(&self, now: Now<'_>) -> Result<()> {
         let [rate, momentum, share] = [-now.lr, self.momentum, self.share(now.tensors.is_first)].mapped(R::from_f64);
-        match (&now.tensors.kept[0], self.nesterov) {
+        match (&now.tensors.state[0], self.nesterov) {
             (None, _) => now.change(inlined!(|x: R, [], g: R| (x + g * rate, []))),
             (Some(_), false) => now.change(inlined!(|x: R, [b]: [R; 1], g: R| {
                 let b = b * momentum + g * share;

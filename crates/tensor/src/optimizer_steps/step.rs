@@ -5,7 +5,7 @@
 //!                                                                           └─ CUDA: cuda::step ─▶ <method>.cu + steps.cu
 //! ```
 
-use super::groups::{Batch, Group, MAX_STATE_TENSORS, MOST, OP, PLACES, Places};
+use super::groups::{Batch, Group, GroupTensors, MAX_GROUPS, MAX_STATE_TENSORS, MAX_TENSORS, OP};
 use super::{Rate, cuda};
 use crate::cuda::Code;
 use crate::device::{Device, common_device};
@@ -26,14 +26,13 @@ pub struct StepTensors {
     /// The parameter in half precision, if `parameter` is its `f32` master. First, the step copies to the master
     /// those elements that differ from the rounded master; last, it rounds the master into this. Its precision is the
     /// gradient's.
-    pub half: Option<Tensor>,
-    /// The tensors that are kept from step to step, and are changed too. The rule says which are kept, and in which
-    /// place.
-    pub kept: [Option<Tensor>; 3],
+    pub half_copy: Option<Tensor>,
+    /// The state tensors, which are changed too. The rule says which of them it has.
+    pub state: [Option<Tensor>; 3],
     /// Numbers (`f64`, one dimension) that change from step to step: the number of steps, including this one, and
     /// others that the rule describes. `None` for rules that need none.
     pub clock: Option<Tensor>,
-    /// Whether this is the first step, before which nothing was kept.
+    /// Whether this is the first step: the state tensors have their initial values.
     pub is_first: bool,
 }
 
@@ -77,8 +76,8 @@ pub(super) trait Formula: 'static {
 
     fn prelude(&self) -> Prelude;
 
-    /// The places in which it keeps a tensor.
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS];
+    /// Which of the state tensors it has.
+    fn has_state(&self) -> [bool; MAX_STATE_TENSORS];
 
     /// The numbers of its kernel's `Rule`, and how many there are.
     fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize);
@@ -101,9 +100,9 @@ macro_rules! code {
 }
 pub(super) use code;
 
-/// `rule! { name, self => is_decoupled, keeps, numbers }`: a method's [`code!`], and what does not depend on the group.
+/// `rule! { name, self => is_decoupled, has_state, numbers }`: a method's [`code!`], and what does not depend on the group.
 macro_rules! rule {
-    ($name:literal, $self:ident => is_decoupled: $is_decoupled:expr, keeps: $keeps:expr, numbers: $numbers:expr) => {
+    ($name:literal, $self:ident => is_decoupled: $is_decoupled:expr, has_state: $has_state:expr, numbers: $numbers:expr) => {
         $crate::optimizer_steps::step::code! { $name }
 
         fn prelude(&$self) -> $crate::optimizer_steps::step::Prelude {
@@ -114,8 +113,8 @@ macro_rules! rule {
             }
         }
 
-        fn keeps(&$self) -> [bool; $crate::optimizer_steps::groups::MAX_STATE_TENSORS] {
-            $keeps
+        fn has_state(&$self) -> [bool; $crate::optimizer_steps::groups::MAX_STATE_TENSORS] {
+            $has_state
         }
 
         fn numbers(&$self, _: &StepTensors) -> ([u64; $crate::optimizer_steps::step::MAX_NUMBERS], usize) {
@@ -131,7 +130,7 @@ pub(super) trait AnyFormula {
     /// [`Formula::CLOCK`] and [`Formula::CLOCK_TYPE`].
     fn clock(&self) -> (usize, DType);
     fn prelude(&self) -> Prelude;
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS];
+    fn has_state(&self) -> [bool; MAX_STATE_TENSORS];
     fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize);
     /// [`Formula::on_cpu`] in the parameter's precision.
     fn on_cpu(&self, now: Now<'_>) -> Result<()>;
@@ -150,8 +149,8 @@ impl<F: Formula> AnyFormula for F {
         Formula::prelude(self)
     }
 
-    fn keeps(&self) -> [bool; MAX_STATE_TENSORS] {
-        Formula::keeps(self)
+    fn has_state(&self) -> [bool; MAX_STATE_TENSORS] {
+        Formula::has_state(self)
     }
 
     fn numbers(&self, group: &StepTensors) -> ([u64; MAX_NUMBERS], usize) {
@@ -199,10 +198,10 @@ fn step_each<'a>(groups: &mut dyn Iterator<Item = Ruled<'a>>) -> Result<()> {
 
 /// Defines `step` of a rule.
 macro_rules! steps {
-    ($rule:ident, $kept:literal) => {
+    ($rule:ident, $state:literal) => {
         impl $rule {
             /// Takes one step for all of the tensors.
-            #[doc = $kept]
+            #[doc = $state]
             ///
             /// # Errors
             /// As [`SgdRule::step`](super::SgdRule::step).
@@ -254,7 +253,9 @@ pub(super) use step_groups;
 fn launch(groups: &[Option<Ruled<'_>>]) -> Result<()> {
     let Some(Ruled { tensors: first, .. }) = groups.iter().flatten().next() else { return Ok(()) };
     let _running = profiler::op(OP);
-    groups.iter().flatten().try_for_each(|group| group.tensors.check(group.formula.keeps(), group.formula.clock()))?;
+    for Ruled { tensors, formula, .. } in groups.iter().flatten() {
+        tensors.check(formula.has_state(), formula.clock())?;
+    }
     match first.parameter.device() {
         Device::Cuda(device) => cuda::step(&device, groups),
         Device::Cpu => groups.iter().flatten().try_for_each(|group| group.formula.on_cpu(group.now()?)),
@@ -279,15 +280,15 @@ impl Ruled<'_> {
 }
 
 impl Group for Ruled<'_> {
-    fn most(&self) -> usize {
-        self.tensors.most()
+    fn max_groups(&self) -> usize {
+        self.tensors.max_groups()
     }
 
-    fn tensors(&self) -> Places<'_> {
+    fn tensors(&self) -> GroupTensors<'_> {
         self.tensors.tensors()
     }
 
-    fn with(&self, tensors: [Option<Tensor>; PLACES]) -> Self {
+    fn with(&self, tensors: [Option<Tensor>; MAX_TENSORS]) -> Self {
         Self { tensors: self.tensors.with(tensors), ..*self }
     }
 
@@ -298,17 +299,17 @@ impl Group for Ruled<'_> {
 }
 
 impl StepTensors {
-    /// The number of places for kept tensors that a kernel takes: 1 to 3.
-    pub(super) fn places(&self) -> usize {
-        self.kept.iter().rposition(Option::is_some).map_or(1, |last| last + 1)
+    /// The number of state tensors that a kernel takes: 1 to 3.
+    pub(super) fn n_state_tensors(&self) -> usize {
+        self.state.iter().rposition(Option::is_some).map_or(1, |last| last + 1)
     }
 
-    /// Checks that the kept tensors and the clock are those that a rule needs.
-    fn check(&self, keeps: [bool; MAX_STATE_TENSORS], (n_numbers, clock_type): (usize, DType)) -> Result<()> {
-        if self.kept.each_ref().mapped(Option::is_some) != keeps {
-            let wanted: Vec<usize> = (0..MAX_STATE_TENSORS).filter(|&place| keeps[place]).collect();
-            let fix = "give one tensor of the parameter's shape in each of them, and none elsewhere";
-            return Err(Error::Argument(format!("{OP}: this rule keeps tensors in the places {wanted:?}; {fix}")));
+    /// Checks that the state tensors and the clock are those that a rule needs.
+    fn check(&self, has_state: [bool; MAX_STATE_TENSORS], (n_numbers, clock_type): (usize, DType)) -> Result<()> {
+        if self.state.each_ref().mapped(Option::is_some) != has_state {
+            let wanted: Vec<usize> = (0..MAX_STATE_TENSORS).filter(|&i| has_state[i]).collect();
+            let fix = "give tensors of the parameter's shape there, and none elsewhere";
+            return Err(Error::Argument(format!("{OP}: this rule has the state tensors {wanted:?}; {fix}")));
         }
         if n_numbers == 0 {
             return Ok(());
@@ -330,22 +331,22 @@ impl StepTensors {
 }
 
 impl Group for StepTensors {
-    fn most(&self) -> usize {
+    fn max_groups(&self) -> usize {
         const MAX_POINTERS: usize = 20; // that a kernel of `steps.cu` takes for its groups
-        (MAX_POINTERS / (2 + self.places() + usize::from(self.half.is_some()))).min(MOST)
+        (MAX_POINTERS / (2 + self.n_state_tensors() + usize::from(self.half_copy.is_some()))).min(MAX_GROUPS)
     }
 
-    fn tensors(&self) -> Places<'_> {
-        let [a, b, c] = self.kept.each_ref().mapped(Option::as_ref);
-        [Some(&self.parameter), a, b, c, self.half.as_ref(), Some(&self.grad)]
+    fn tensors(&self) -> GroupTensors<'_> {
+        let [a, b, c] = self.state.each_ref().mapped(Option::as_ref);
+        [Some(&self.parameter), a, b, c, self.half_copy.as_ref(), Some(&self.grad)]
     }
 
-    fn with(&self, [parameter, a, b, c, half, grad]: [Option<Tensor>; PLACES]) -> Self {
+    fn with(&self, [parameter, a, b, c, half_copy, grad]: [Option<Tensor>; MAX_TENSORS]) -> Self {
         Self {
             parameter: parameter.unwrap_or_else(|| self.parameter.clone()),
             grad: grad.unwrap_or_else(|| self.grad.clone()),
-            half,
-            kept: [a, b, c],
+            half_copy,
+            state: [a, b, c],
             clock: self.clock.clone(),
             is_first: self.is_first,
         }

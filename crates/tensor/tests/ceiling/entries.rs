@@ -89,9 +89,9 @@ fn filled<K: Kind>(dtype: DType, shape: &[usize]) -> Result<Tensor<K>> {
 }
 
 fn sgd(dtype: DType, n: usize) -> Result<()> {
-    let [parameter, grad, kept] = [filled(dtype, &[n])?, filled(dtype, &[n])?, filled(dtype, &[n])?];
-    let kept = [Some(kept), None, None];
-    let tensors = StepTensors { parameter, grad, half: None, kept, clock: None, is_first: true };
+    let [parameter, grad, state] = [filled(dtype, &[n])?, filled(dtype, &[n])?, filled(dtype, &[n])?];
+    let state = [Some(state), None, None];
+    let tensors = StepTensors { parameter, grad, half_copy: None, state, clock: None, is_first: true };
     let rule = SgdRule {
         momentum: 0.9,
         dampening: 0.0,

@@ -170,12 +170,12 @@ fn steps(parameter: Tensor, half: Option<Tensor>, grad: Tensor) -> Result<()> {
     let (device, lr) = (parameter.device(), Rate::new(0.1));
     let clock = Tensor::on(&device).of(DType::F64).ones([3])?;
     let keeping = |keeps: [bool; 3]| -> Result<[StepTensors; 1]> {
-        let mut kept = [const { None }; 3];
-        for (kept, _) in kept.iter_mut().zip(keeps).filter(|(_, keeps)| *keeps) {
-            *kept = Some(parameter.ones_like()?);
+        let mut state = [const { None }; 3];
+        for (state, _) in state.iter_mut().zip(keeps).filter(|(_, keeps)| *keeps) {
+            *state = Some(parameter.ones_like()?);
         }
         let (parameter, grad, half, clock) = (parameter.clone(), grad.clone(), half.clone(), Some(clock.clone()));
-        Ok([StepTensors { parameter, grad, half, kept, clock, is_first: false }])
+        Ok([StepTensors { parameter, grad, half_copy: half, state, clock, is_first: false }])
     };
     let (one, two) = (|| keeping([true, false, false]), || keeping([true, true, false]));
     let (betas, eps, weight_decay, is_decoupled, maximize) = ([0.9, 0.999], 1e-8, 0.1, false, false);
