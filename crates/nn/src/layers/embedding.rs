@@ -64,10 +64,8 @@ impl Embedding {
     /// # Errors
     /// The vectors do not fit the memory budget.
     pub fn new_with(num_embeddings: usize, embedding_dim: usize, generator: &Generator) -> Result<Self> {
-        let _charged = charged();
-        let weight = Tensor::zeros([num_embeddings, embedding_dim])?;
-        init::normal_(&weight, 0.0, 1.0, generator)?;
-        Ok(Self { weight: Parameter::new(weight), options: EmbeddingOptions::default(), is_pretrained: false })
+        let weight = table(num_embeddings, embedding_dim, generator)?;
+        Ok(Self { weight, options: EmbeddingOptions::default(), is_pretrained: false })
     }
 
     /// A table of `vectors`, `[num_embeddings, embedding_dim]`, whose memory it shares. The table is trained. PyTorch
@@ -113,6 +111,14 @@ impl Embedding {
         text.extend(scale_grad_by_freq.then(|| ", scale_grad_by_freq=True".to_owned()));
         text
     }
+}
+
+/// A table of normally distributed numbers.
+pub(super) fn table(num_embeddings: usize, embedding_dim: usize, generator: &Generator) -> Result<Parameter> {
+    let _charged = charged();
+    let weight = Tensor::zeros([num_embeddings, embedding_dim])?;
+    init::normal_(&weight, 0.0, 1.0, generator)?;
+    Ok(Parameter::new(weight))
 }
 
 /// The row of a table that `padding_idx` means; a negative one counts from the end.

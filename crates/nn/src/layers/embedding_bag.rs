@@ -1,11 +1,10 @@
 //! [`EmbeddingBag`]: sums, means or elementwise maxima of vectors that are read by index.
 
 use super::debug_is_display;
-use super::embedding::padding_row;
+use super::embedding::{padding_row, table};
 use crate::functional::{self as F, EmbeddingBagMode, EmbeddingBagOptions};
-use crate::parameter::charged;
 use crate::setters::setters;
-use crate::{Module, Parameter, init, module_scope};
+use crate::{Module, Parameter, module_scope};
 use pagelock_tensor::{Generator, Int, Result, Tensor, default_generator, no_grad};
 
 /// One vector for each bag of indices, as PyTorch's `nn.EmbeddingBag`: the mean of the vectors at these indices,
@@ -58,11 +57,8 @@ impl EmbeddingBag {
     /// # Errors
     /// The vectors do not fit the memory budget.
     pub fn new_with(num_embeddings: usize, embedding_dim: usize, generator: &Generator) -> Result<Self> {
-        let _charged = charged();
-        let weight = Tensor::zeros([num_embeddings, embedding_dim])?;
-        init::normal_(&weight, 0.0, 1.0, generator)?;
-        let mode = EmbeddingBagMode::default();
-        Ok(Self { weight: Parameter::new(weight), mode, include_last_offset: false, padding_idx: None })
+        let weight = table(num_embeddings, embedding_dim, generator)?;
+        Ok(Self { weight, mode: EmbeddingBagMode::default(), include_last_offset: false, padding_idx: None })
     }
 
     /// The index that marks padding, which is left out of its bag; its vector is set to zeros. A negative index counts
