@@ -2,6 +2,8 @@
 //! nothing hangs, aborts, or takes memory out of proportion to the file.
 
 mod content;
+#[cfg(feature = "parquet")]
+mod parquet_bytes;
 mod problem;
 
 use std::io::Write;
@@ -235,6 +237,7 @@ mod parquet_lies {
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
 
+    use super::parquet_bytes::{STRUCT, column, group, long, number, of_schema, structs, unsigned, whole as file_of};
     use super::*;
 
     /// Two row groups of 40 and 60 rows.
@@ -318,6 +321,80 @@ mod parquet_lies {
                 )
             );
         }
+    }
+
+    fn structure(step: u8, fields: &[Vec<u8>]) -> Vec<u8> {
+        [vec![step << 4 | STRUCT], fields.concat(), vec![0]].concat()
+    }
+
+    /// A file of row groups of `n_rows` rows, each with one column `n`, which has these pages, uncompressed.
+    fn of_groups(pages: &[u8], n_rows: i64, n_groups: usize) -> Vec<u8> {
+        let places = [long(1, n_rows), long(1, 0), long(1, pages.len() as i64), long(2, 4)].concat();
+        let lists = vec![0x19, 0x15, 0, 0x19, 0x18, 1, b'n']; // of encodings, and of the names of its groups
+        let chunk = [long(2, 0), structure(1, &[number(1, 2), lists, number(1, 0), places])].concat();
+        let rows = [structs(1, &[chunk]), long(1, 0), long(1, n_rows)].concat();
+        let schema = structs(1, &[group("rows", 1), column("n")]);
+        file_of(pages, &[number(1, 1), schema, long(1, n_rows * n_groups as i64), structs(1, &vec![rows; n_groups])])
+    }
+
+    fn refused(content: &[u8]) -> String {
+        let (_folder, path) = file(content);
+        let text = problem(ParquetTable::open(&path).and_then(|table| table.column::<Int>("n")));
+        let text = text.strip_prefix("it is not a complete Parquet file: ").expect(&text);
+        text.strip_suffix("; get it again").expect(text).to_owned()
+    }
+
+    #[test]
+    fn the_kind_of_a_page_is_what_its_first_field_says() {
+        // A dictionary of 2,147,483,647 values, behind the details of a page of one value.
+        let values = [number(1, 1), number(1, 0), number(1, 3), number(1, 3)];
+        let many = [number(1, i32::MAX), number(1, 0)];
+        let header = |between: &[u8]| {
+            let start = [number(1, 2), number(1, 0), number(1, 0)].concat();
+            [&start, between, &structure(2, &many)[..], &[0]].concat()
+        };
+        let expected = "a dictionary of 0 bytes claims 2147483647 values";
+        assert_eq!(refused(&of_groups(&header(&structure(2, &values)), 1, 1)), expected);
+        let absolute = [&[STRUCT, 10][..], &structure(0, &values)[1..]].concat(); // field 5, by its number
+        assert_eq!(refused(&of_groups(&header(&absolute), 1, 1)), expected);
+    }
+
+    #[test]
+    fn a_schema_that_is_nested_without_end_is_refused() {
+        let deep = |n: usize| [vec![group("g", 1); n], vec![column("n")]].concat();
+        assert_eq!(refused(&of_schema(&deep(100_000), b"")), "values are nested deeper than 64 levels");
+        let (_folder, path) = file(&of_schema(&deep(3), b""));
+        assert_eq!(ParquetTable::open(&path).unwrap().names(), ["g.g.n"], "the root has no name");
+        assert_eq!(refused(&of_schema(&[group("g", i32::MAX), column("n")], b"")), "its schema lacks columns");
+        assert_eq!(refused(&of_schema(&[group("g", -1)], b"")), "a group of its schema has -1 members");
+    }
+
+    #[test]
+    fn what_a_file_has_beside_its_known_fields_is_skipped_in_time() {
+        let skipped = |others: &[u8]| {
+            let (_folder, path) = file(&of_schema(&[group("rows", 1), column("n")], others));
+            ParquetTable::open(&path).map(|table| table.names().len())
+        };
+        // A map from texts to lists of truth values, a number of eight bytes, and an identifier of 16.
+        let others = [&[0xFB, 1, 0x89, 1, b'k', 0x21, 1, 2, 0x17][..], &[0; 8], &[0x1D], &[0; 16]].concat();
+        assert_eq!(skipped(&others).unwrap(), 1);
+        // Lists of 2,147,483,647 truth values, which take no byte.
+        let lists =
+            [&[0xF9, 0xF9][..], &unsigned(1_000), &[&[0xF1][..], &unsigned(i32::MAX as u64)].concat().repeat(1_000)];
+        assert!(problem(skipped(&lists.concat())).contains("a value is cut off"));
+        assert!(problem(skipped(&[&[0xF9][..], &[0x19; 100]].concat())).contains("deeper than 64 levels"));
+    }
+
+    #[test]
+    fn row_groups_that_share_their_pages_are_refused() {
+        let index = [number(1, 1), number(1, 0), number(1, 1_000), vec![0; 1_001]].concat(); // a page to pass over
+        let read = |n_groups| {
+            let (_folder, path) = file(&of_groups(&index, 0, n_groups));
+            ParquetTable::open(&path).and_then(|table| table.column::<Int>("n"))
+        };
+        assert_eq!(read(1).unwrap().len(), 0);
+        let text = problem(read(100));
+        assert_eq!(text, "its column `n` claims to be longer than the file; get it again");
     }
 
     #[test]

@@ -1,27 +1,31 @@
 //! [`ParquetTable`]: the columns of a Parquet file, checked type by type, as tensors or bytes.
 //!
 //! A file states its number of rows three times: for the file, for each row group, and for each column of a group.
-//! All three must agree with each other and with the values. `pages.rs` checks what pages claim about memory.
+//! All three must agree with each other and with the values. `footer.rs` and `pages.rs` read the structure of a file,
+//! within the budget; the crate `parquet` decodes the values of pages.
 
+mod footer;
 mod pages;
+mod thrift;
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{AnyTensor, DType, Element, Kind, Tensor};
-use parquet::basic::{ConvertedType, Type as PhysicalType};
+use parquet::basic::{ConvertedType, Repetition, Type as PhysicalType};
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
 use parquet::data_type::{BoolType, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type};
-use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
-use parquet::file::reader::{FileReader, SerializedFileReader};
-use parquet::file::serialized_reader::SerializedPageReader;
+use parquet::errors::ParquetError;
+use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type};
 
-use self::pages::{PageReservations, Pages};
+use self::footer::{Chunk, Column, Footer};
+use self::pages::Pages;
 use crate::elements::{for_each_pair, kind_of};
 use crate::file_bytes::FileBytes;
 use crate::identity::{hash_of_blocks, hash_or_error};
-use crate::panics::{lock, unpanicked};
+use crate::panics::unpanicked;
 use crate::{Error, Result};
 
 /// A Parquet file whose columns are read on demand. Nested columns are named with dots: `image.bytes`. The file may
@@ -41,11 +45,9 @@ use crate::{Error, Result};
 #[derive(Clone)]
 pub struct ParquetTable {
     path: PathBuf,
-    reader: Arc<SerializedFileReader<Pages>>,
-    pages: Arc<Pages>,
-    names: Vec<String>,
+    file: FileBytes,
+    footer: Arc<Footer>,
     n_rows: usize,
-    _footer: Arc<HeapReservation>, // budget for the reader
 }
 
 impl ParquetTable {
@@ -66,31 +68,24 @@ impl ParquetTable {
     /// ```
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_owned();
-        let pages = Pages { file: FileBytes::open(&path)?, reservations: None };
-        let footer_bytes = footer_bytes(&pages);
-        let footer = HeapReservation::new(PARSED_RATIO * footer_bytes)?;
-        let _parsing = HeapReservation::new(footer_bytes)?;
-        let opened = unpanicked(|| SerializedFileReader::new(pages.clone()).map_err(|error| error.to_string()));
-        let reader = opened.map_err(|problem| damaged(&path, &problem))?;
-        let metadata = reader.metadata().file_metadata();
-        let names = metadata.schema_descr().columns().iter().map(|column| column.path().string()).collect();
+        let file = FileBytes::open(&path)?;
+        let footer = Footer::read(&file).map_err(|error| failed(&path, error))?;
         let n_in_groups =
-            reader.metadata().row_groups().iter().try_fold(0_usize, |sum, group| sum.checked_add(n_rows_of(group)?));
-        let n_rows = usize::try_from(metadata.num_rows()).ok().filter(|&n_rows| Some(n_rows) == n_in_groups);
+            footer.groups.iter().try_fold(0_usize, |sum, &n_rows| sum.checked_add(usize::try_from(n_rows).ok()?));
+        let n_rows = usize::try_from(footer.n_rows).ok().filter(|&n_rows| Some(n_rows) == n_in_groups);
         let n_rows = n_rows.ok_or_else(|| {
-            let claimed = metadata.num_rows();
+            let claimed = footer.n_rows;
             Error::content(
                 &path,
                 format!("it claims {claimed} rows, but its row groups claim another number; get it again"),
             )
         })?;
-        let (reader, pages, _footer) = (Arc::new(reader), Arc::new(pages), Arc::new(footer));
-        Ok(Self { path, reader, pages, names, n_rows, _footer })
+        Ok(Self { path, file, footer: Arc::new(footer), n_rows })
     }
 
     /// The names of the columns.
     pub fn names(&self) -> &[String] {
-        &self.names
+        &self.footer.names
     }
 
     /// How many rows there are.
@@ -105,7 +100,7 @@ impl ParquetTable {
     /// # Examples
     /// As [`CsvTable::identity`](crate::CsvTable::identity).
     pub fn identity(&self) -> String {
-        let file = &self.pages.file;
+        let file = &self.file;
         let (len_bytes, hash) = (file.len(), hash_of_blocks(file.len(), |out, at| file.read_exact_at(out, at)));
         format!("ParquetTable of {} rows in {len_bytes} bytes, {}", self.n_rows, hash_or_error(hash))
     }
@@ -123,13 +118,13 @@ impl ParquetTable {
     /// A column, if `holds` accepts its element type; `kind` is for the error.
     fn column_if(&self, name: &str, holds: fn(DType) -> bool, kind: &str) -> Result<AnyTensor> {
         let at = self.position(name)?;
-        let meaning = self.reader.metadata().file_metadata().schema_descr().column(at).converted_type();
+        let &Column { physical, meaning, .. } = &self.footer.columns[at];
         if matches!(meaning, ConvertedType::UINT_64 | ConvertedType::DECIMAL) {
             let problem = format!("its column `{name}` has numbers of type {meaning}, which no tensor holds");
             return Err(self.wrong(format!("{problem}; write it as INT64 or DOUBLE")));
         }
         let is_unsigned = meaning == ConvertedType::UINT_32; // those of fewer bits are never negative
-        let dtype = match self.physical(at) {
+        let dtype = match physical {
             PhysicalType::FLOAT => DType::F32,
             PhysicalType::DOUBLE => DType::F64,
             PhysicalType::INT32 if is_unsigned => DType::I64,
@@ -171,7 +166,7 @@ impl ParquetTable {
     /// ```
     pub fn bytes(&self, name: &str) -> Result<Vec<Vec<u8>>> {
         let at = self.position(name)?;
-        let physical = self.physical(at);
+        let physical = self.footer.columns[at].physical;
         if physical != PhysicalType::BYTE_ARRAY {
             return Err(self.wrong(format!("its column `{name}` has {physical}, not bytes; use column()")));
         }
@@ -226,36 +221,54 @@ impl ParquetTable {
 
     /// Passes all values of a column to `take`, some at a time, one value for each row. `D` is the column's type.
     fn read<D: DataType>(&self, at: usize, take: &mut dyn FnMut(&[D::T]) -> Result<()>) -> Result<()> {
-        let name = &self.names[at];
-        let column = self.reader.metadata().file_metadata().schema_descr().column(at);
-        if column.max_rep_level() > 0 {
+        let (name, column) = (&self.footer.names[at], &self.footer.columns[at]);
+        if column.max_rep_level > 0 {
             return Err(self.wrong(format!("its column `{name}` has lists in its rows; unnest them first")));
         }
-        let mut n_before = 0;
-        for group in self.reader.metadata().row_groups() {
-            let n_rows = n_rows_of(group).unwrap_or(0);
-            let chunk = group.column(at);
-            if chunk.num_values() != group.num_rows() {
-                let (claimed, n_values) = (group.num_rows(), chunk.num_values());
+        let (mut n_before, mut n_bytes) = (0, 0);
+        for (chunk, &claimed) in self.footer.chunks_of(at).zip(&self.footer.groups) {
+            let n_values = chunk.n_values;
+            if n_values != claimed {
                 return Err(self.wrong(format!(
                     "a row group claims {claimed} rows, but its column `{name}` has {n_values} values; get it again"
                 )));
             }
-            let mut rows =
-                Group { table: self, name, levels: vec![], values: vec![], n_before, reservations: Arc::default() };
-            rows.read::<D>(chunk, column.max_def_level(), n_rows, take)?;
+            let pages = self.pages(name, chunk)?;
+            n_bytes += pages.len(); // so a file cannot have the same pages read again and again
+            if n_bytes > self.file.len() {
+                return Err(self.wrong(format!("its column `{name}` claims to be longer than the file; get it again")));
+            }
+            let n_rows = usize::try_from(claimed).unwrap_or(0);
+            let mut rows = Group { table: self, name, levels: vec![], values: vec![], n_before };
+            rows.read::<D>(Pages::new(pages, chunk.codec == SNAPPY), column, n_rows, take)?;
             n_before += n_rows;
         }
         Ok(())
     }
 
-    fn physical(&self, at: usize) -> PhysicalType {
-        self.reader.metadata().file_metadata().schema_descr().column(at).physical_type()
+    /// The part of the file with the pages of a column.
+    fn pages(&self, name: &str, chunk: Chunk) -> Result<FileBytes> {
+        let Chunk { codec, n_bytes, data_at, dictionary_at, .. } = chunk;
+        if ![UNCOMPRESSED, SNAPPY].contains(&codec) {
+            let known = usize::try_from(codec).ok().and_then(|at| CODECS.get(at));
+            let codec = known.map_or_else(|| format!("codec {codec}"), |&name| name.into());
+            return Err(self.wrong(format!(
+                "it is compressed with {codec}, which is not supported; \
+                 write the file again with the compression `snappy` or `none`"
+            )));
+        }
+        let start = if dictionary_at > 0 { dictionary_at } else { data_at }; // a column without values has no data pages
+        let part = u64::try_from(start).ok().zip(u64::try_from(n_bytes).ok());
+        part.and_then(|(start, n_bytes)| self.file.part(start, n_bytes)).ok_or_else(|| {
+            let problem =
+                format!("its column `{name}` has {n_bytes} bytes from byte {start} on, which it does not have");
+            self.wrong(format!("{problem}; get it again"))
+        })
     }
 
     fn position(&self, name: &str) -> Result<usize> {
-        let found = self.names.iter().position(|known| known == name);
-        found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", self.names.join(", "))))
+        let found = self.names().iter().position(|known| known == name);
+        found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", self.names().join(", "))))
     }
 
     fn wrong(&self, problem: String) -> Error {
@@ -270,26 +283,25 @@ struct Group<'a, T> {
     levels: Vec<i16>,
     values: Vec<T>,
     n_before: usize, // rows of the groups before
-    reservations: Arc<Mutex<PageReservations>>,
 }
 
 impl<T> Group<'_, T> {
-    /// Reads all values, of which there must be `n_rows`. `whole` is the definition level of a value that is present.
+    /// Reads all values, of which there must be `n_rows`.
     fn read<D: DataType<T = T>>(
         &mut self,
-        chunk: &ColumnChunkMetaData,
-        whole: i16,
+        pages: Pages,
+        column: &Column,
         n_rows: usize,
         take: &mut dyn FnMut(&[T]) -> Result<()>,
     ) -> Result<()> {
-        let pages = Arc::new(Pages { reservations: Some(self.reservations.clone()), ..(*self.table.pages).clone() });
-        let failed = |problem: String| self.failed(&problem);
-        let mut reader = unpanicked(|| {
-            let pages = SerializedPageReader::new(pages, chunk, n_rows, None);
-            let pages = Box::new(pages.map_err(|error| error.to_string())?);
-            Ok(get_typed_column_reader::<D>(get_column_reader(chunk.column_descr_ptr(), pages)))
-        })
-        .map_err(failed)?;
+        let whole = column.max_def_level; // the definition level of a value that is present
+        let mut reader = self.decode(|_| {
+            let leaf =
+                Type::primitive_type_builder("", column.physical).with_repetition(Repetition::REQUIRED).build()?;
+            let path = ColumnPath::new(vec![]);
+            let column = ColumnDescriptor::new(Arc::new(leaf), whole, column.max_rep_level, path);
+            Ok(get_typed_column_reader::<D>(get_column_reader(Arc::new(column), Box::new(pages))))
+        })?;
         let mut n_read = 0;
         while n_read < n_rows {
             let n_records = self.read_some(&mut reader, (n_rows - n_read).min(BATCH))?;
@@ -302,7 +314,8 @@ impl<T> Group<'_, T> {
                 return Err(self.table.wrong(problem));
             }
             if self.values.len() != n_records {
-                return Err(self.failed(&format!("there are {} values instead of {n_records}", self.values.len())));
+                let problem = format!("there are {} values instead of {n_records}", self.values.len());
+                return Err(damaged(&self.table.path, &problem));
             }
             take(&self.values)?;
             n_read += n_records;
@@ -317,33 +330,23 @@ impl<T> Group<'_, T> {
     fn read_some<D: DataType<T = T>>(&mut self, reader: &mut ColumnReaderImpl<D>, most: usize) -> Result<usize> {
         self.levels.clear();
         self.values.clear();
-        lock(&self.reservations).release();
-        let read = unpanicked(|| {
-            let read = reader.read_records(most, Some(&mut self.levels), None, &mut self.values);
-            read.map(|(n_records, ..)| n_records).map_err(|error| error.to_string())
-        });
-        read.map_err(|problem| self.failed(&problem))
+        self.decode(|rows| {
+            let read = reader.read_records(most, Some(&mut rows.levels), None, &mut rows.values);
+            read.map(|(n_records, ..)| n_records)
+        })
     }
 
-    /// The error of the budget if it refused, else that of the reader.
-    fn failed(&self, problem: &str) -> Error {
-        let refusal = lock(&self.reservations).refusal.take();
-        refusal.map_or_else(|| damaged(&self.table.path, problem), Error::from)
+    /// Calls the decoder; a panic becomes an error.
+    fn decode<R>(&mut self, work: impl FnOnce(&mut Self) -> parquet::errors::Result<R>) -> Result<R> {
+        let outcome = unpanicked(|| Ok(work(self))).unwrap_or_else(|panic| Err(ParquetError::General(panic)));
+        outcome.map_err(|error| failed(&self.table.path, error))
     }
 }
 
-/// Memory that a parsed footer takes, as a multiple of its length.
-const PARSED_RATIO: u64 = 12;
-
-/// The length of the footer, as the end of the file states it.
-fn footer_bytes(pages: &Pages) -> u64 {
-    let mut end = [0; 8]; // the length, and `PAR1`
-    let len_bytes = pages.file.len();
-    let found = len_bytes.checked_sub(8).map(|at| pages.file.read_exact_at(&mut end, at));
-    let [a, b, c, d, ..] = end;
-    let claimed = u64::from(u32::from_le_bytes([a, b, c, d]));
-    if matches!(found, Some(Ok(()))) { claimed.min(len_bytes) } else { 0 }
-}
+/// Codecs, by their numbers.
+const UNCOMPRESSED: i64 = 0;
+const SNAPPY: i64 = 1;
+const CODECS: [&str; 8] = ["none", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW"];
 
 /// The overhead of a text in bytes: its entry in a list that grows, and the allocator's own.
 const TEXT_OVERHEAD: usize = 2 * size_of::<Vec<u8>>() + 32;
@@ -351,14 +354,27 @@ const TEXT_OVERHEAD: usize = 2 * size_of::<Vec<u8>>() + 32;
 /// Rows that are read at once.
 const BATCH: usize = 1 << 16;
 
-fn n_rows_of(group: &RowGroupMetaData) -> Option<usize> {
-    usize::try_from(group.num_rows()).ok()
+impl From<Error> for ParquetError {
+    fn from(error: Error) -> Self {
+        Self::External(Box::new(error))
+    }
+}
+
+/// The cause of an error while a file is read: an error of this crate or of the file system, or the file is damaged.
+fn failed(path: &Path, error: ParquetError) -> Error {
+    match error {
+        ParquetError::External(source) => match source.downcast() {
+            Ok(error) => *error,
+            Err(source) => match source.downcast::<io::Error>() {
+                Ok(error) => Error::io("read", path, *error),
+                Err(other) => damaged(path, &other.to_string()),
+            },
+        },
+        ParquetError::General(problem) | ParquetError::EOF(problem) => damaged(path, &problem),
+        other => damaged(path, &other.to_string()),
+    }
 }
 
 fn damaged(path: &Path, problem: &str) -> Error {
-    if let Some((_, codec)) = problem.split_once("Disabled feature at compile time: ") {
-        let fix = "write the file again with the compression `snappy` or `none`";
-        return Error::content(path, format!("it is compressed with {codec}, which is not supported; {fix}"));
-    }
     Error::content(path, format!("it is not a complete Parquet file: {problem}; get it again"))
 }

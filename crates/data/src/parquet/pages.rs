@@ -1,199 +1,243 @@
-//! [`Pages`]: a file for the crate `parquet`, which checks page headers before the crate reads the pages.
+//! [`Pages`]: gives the crate `parquet` the pages of a column, which it decodes.
 //!
-//! The crate allocates what a page header claims, up to gigabytes, before it unpacks a page. So a header that claims
-//! more than its page can hold is refused here. Headers are Thrift structs in the compact protocol. They start with
-//! numbers: the kind of the page, its unpacked and packed length, perhaps a checksum. A struct for the kind follows,
-//! which starts with numbers too.
-//!
-//! The memory of a page is reserved in the host's budget before the page is read. Texts are parts of their pages, so
-//! the unpacked bytes stay reserved until the values that were read from the page are released
-//! ([`PageReservations::release`]). Packed bytes stay reserved until the page after the next is read, and a dictionary
-//! until its column is read.
-//!
-//! Reads state their offset, so several threads may read one table.
+//! A page's buffer counts in the host's budget until the last value that was read from it is dropped, since texts are
+//! parts of their pages. A dictionary counts until its column is read.
 
-use std::io::{BufReader, Seek, SeekFrom};
-use std::sync::{Arc, Mutex};
+use std::io::BufReader;
 
 use bytes::Bytes;
-use pagelock_memory::HeapReservation;
+use pagelock_memory::{HeapReservation, HostBuffer, default_host};
+use parquet::basic::Encoding;
+use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
-use parquet::file::reader::{ChunkReader, Length};
+use snap::raw::Decoder;
 
-use crate::file_bytes::{FileBytes, Reader};
-use crate::panics::lock;
+use super::thrift::{FALSE, I32, STRUCT, Thrift};
+use crate::Error;
+use crate::file_bytes::FileBytes;
 
 /// The best ratio of Snappy: a copy of 64 bytes takes three bytes.
-const MAX_SNAPPY_RATIO: i64 = 22;
+const MAX_SNAPPY_RATIO: u64 = 22;
 /// The fewest bytes of a value of a dictionary.
-const MIN_VALUE_BYTES: i64 = 4;
-/// How many bytes of a header are checked.
-const START_BYTES: usize = 64;
+const MIN_VALUE_BYTES: u64 = 4;
+/// The memory of a value of a dictionary: texts have the largest handles.
+const HANDLE_BYTES: u64 = 48;
 
 /// See the head of the file.
-#[derive(Clone)]
 pub(super) struct Pages {
-    pub(super) file: FileBytes,
-    /// The reservations for pages, while pages are read; `None` while the footer is read.
-    pub(super) reservations: Option<Arc<Mutex<PageReservations>>>,
+    chunk: FileBytes,
+    at: u64,
+    is_snappy: bool,
+    dictionary: Option<HeapReservation>,
 }
 
-/// What the pages of one column reserve in the host's budget.
+/// The header of a page. Field numbers are those of `parquet.thrift`.
 #[derive(Default)]
-pub(super) struct PageReservations {
-    dictionary: Option<[HeapReservation; 2]>,
-    /// The packed bytes of the last page, and of the one before.
-    packed: [Option<HeapReservation>; 2],
-    /// The unpacked bytes of the pages that are in use, the oldest first.
-    unpacked: Vec<HeapReservation>,
-    /// The offset of the last page, whose header may be read twice.
-    last: Option<u64>,
-    /// Why the budget refused.
-    pub(super) refusal: Option<pagelock_memory::Error>,
-}
-
-impl PageReservations {
-    /// Reserves memory for a page before it is read.
-    fn reserve(&mut self, start: u64, page: &Page) -> std::result::Result<(), String> {
-        if self.last == Some(start) {
-            return Ok(());
-        }
-        let mut reserve = |len_bytes| {
-            HeapReservation::new(len_bytes).map_err(|refusal| {
-                let text = refusal.to_string();
-                self.refusal = Some(refusal);
-                text
-            })
-        };
-        let (unpacked, packed) = (reserve(page.unpacked_bytes())?, reserve(page.packed as u64)?);
-        match page.kind {
-            DICTIONARY => self.dictionary = Some([unpacked, packed]),
-            _ => {
-                self.packed = [Some(packed), self.packed[0].take()];
-                self.unpacked.push(unpacked);
-            }
-        }
-        self.last = Some(start);
-        Ok(())
-    }
-
-    /// Ends the reservations of all pages but the last two; the last may only have been announced. To be called when no
-    /// values of earlier reads are left.
-    pub(super) fn release(&mut self) {
-        let n_done = self.unpacked.len().saturating_sub(2);
-        self.unpacked.drain(..n_done);
-    }
-}
-
-impl Length for Pages {
-    fn len(&self) -> u64 {
-        self.file.len()
-    }
-}
-
-impl ChunkReader for Pages {
-    type T = BufReader<Reader>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T> {
-        if let Some(reservations) = &self.reservations {
-            let start_bytes = self.file.len().saturating_sub(start).min(START_BYTES as u64);
-            let page = check(&self.get_bytes(start, start_bytes as usize)?).map_err(ParquetError::General)?;
-            lock(reservations).reserve(start, &page).map_err(ParquetError::General)?;
-        }
-        let mut reader = self.file.clone().reader();
-        reader.seek(SeekFrom::Start(start))?;
-        Ok(BufReader::new(reader))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        if self.file.part(start, length as u64).is_none() {
-            return Err(ParquetError::EOF(format!("{length} bytes from byte {start} on reach beyond its end")));
-        }
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, start)?;
-        Ok(bytes.into())
-    }
-}
-
-const NUMBER: u8 = 5; // the compact protocol's I32
-const STRUCT: u8 = 12;
-const DATA: i64 = 5; // field numbers of the structs for kinds of pages
-const DICTIONARY: i64 = 7;
-const DATA_V2: i64 = 8;
-
-/// What a page header says.
-struct Page {
+struct Header {
     kind: i64,
     unpacked: i64,
     packed: i64,
-    n_values: i64,
+    details: [i64; 7],
+    is_stored: bool, // not compressed
 }
 
-impl Page {
-    /// The memory that a page takes besides its packed bytes: its unpacked bytes, and a handle for each value of a
-    /// dictionary, since the values may be texts.
-    fn unpacked_bytes(&self) -> u64 {
-        const HANDLE_BYTES: u64 = 48;
-        let of_values = if self.kind == DICTIONARY { self.n_values as u64 * HANDLE_BYTES } else { 0 };
-        self.unpacked as u64 + of_values
+/// Kinds of pages.
+const DATA: i64 = 0;
+const INDEX: i64 = 1;
+const DICTIONARY: i64 = 2;
+const DATA_V2: i64 = 3;
+
+impl Pages {
+    pub(super) fn new(chunk: FileBytes, is_snappy: bool) -> Self {
+        Self { chunk, at: 0, is_snappy, dictionary: None }
+    }
+
+    /// Reads the header of the next page, and passes it.
+    fn header(&mut self) -> Result<Header> {
+        let left = self.chunk.len() - self.at;
+        let Some(rest) = self.chunk.part(self.at, left) else { unreachable!("{left} bytes are left") };
+        let mut thrift = Thrift::new(BufReader::new(rest.reader()), left);
+        let mut header = Header { kind: -1, unpacked: -1, packed: -1, details: [-1; 7], is_stored: false };
+        thrift.fields(|thrift, field, kind| match (field, kind) {
+            (1, I32) => thrift.number().map(|n| header.kind = n),
+            (2, I32) => thrift.number().map(|n| header.unpacked = n),
+            (3, I32) => thrift.number().map(|n| header.packed = n),
+            (5 | 7 | 8, STRUCT) if field == header.details_at() => {
+                thrift.fields(|thrift, field, kind| match (field, kind) {
+                    (1..=6, I32) => thrift.number().map(|n| header.details[field as usize] = n),
+                    (7, FALSE) => {
+                        header.is_stored = true;
+                        Ok(())
+                    }
+                    (_, kind) => thrift.skip(kind),
+                })
+            }
+            (_, kind) => thrift.skip(kind),
+        })?;
+        self.at = self.chunk.len() - thrift.left();
+        Ok(header)
+    }
+
+    /// Reads the bytes of a page, and unpacks them.
+    fn bytes(&self, header: &Header, at: u64) -> Result<Bytes> {
+        let [unpacked, packed] = [number(header.unpacked)?, number(header.packed)?];
+        let read = |out: &mut [u8]| Ok(self.chunk.read_exact_at(out, at)?);
+        if !self.is_snappy || header.is_stored {
+            return filled(packed, read);
+        }
+        let n_levels = if header.kind == DATA_V2 { number(header.details[5])? + number(header.details[6])? } else { 0 };
+        if unpacked / MAX_SNAPPY_RATIO > packed + 8 || n_levels > packed.min(unpacked) {
+            return Err(ParquetError::General(format!("a page claims to unpack from {packed} to {unpacked} bytes")));
+        }
+        let packed = filled(packed, read)?;
+        filled(unpacked, |out| {
+            let (levels, values) = out.split_at_mut(n_levels as usize);
+            levels.copy_from_slice(&packed[..levels.len()]);
+            let n_bytes = match values.len() {
+                0 => 0, // a page without values has no bytes to unpack
+                _ => Decoder::new()
+                    .decompress(&packed[levels.len()..], values)
+                    .map_err(|error| ParquetError::General(error.to_string()))?,
+            };
+            if n_bytes != values.len() {
+                let (claimed, n_bytes) = (unpacked, n_levels + n_bytes as u64);
+                return Err(ParquetError::General(format!("a page has {n_bytes} bytes, but claims {claimed}")));
+            }
+            Ok(())
+        })
+    }
+
+    fn page(&mut self, header: &Header, at: u64) -> Result<Page> {
+        let buf = self.bytes(header, at)?;
+        let detail = |at: usize| number(header.details[at]).map(|n| n as u32);
+        let num_values = detail(1)?;
+        if header.kind == DICTIONARY {
+            if u64::from(num_values) > buf.len() as u64 / MIN_VALUE_BYTES {
+                let problem = format!("a dictionary of {} bytes claims {num_values} values", buf.len());
+                return Err(ParquetError::General(problem));
+            }
+            let handles = HeapReservation::new(u64::from(num_values) * HANDLE_BYTES).map_err(Error::from)?;
+            self.dictionary = Some(handles);
+            let encoding = encoding(header.details[2])?;
+            return Ok(Page::DictionaryPage { buf, num_values, encoding, is_sorted: false });
+        }
+        let is_v2 = header.kind == DATA_V2;
+        let values = encoding(header.details[if is_v2 { 4 } else { 2 }])?;
+        if matches!(values, Encoding::PLAIN_DICTIONARY | Encoding::RLE_DICTIONARY) && self.dictionary.is_none() {
+            return Err(ParquetError::General("a page lacks its dictionary".into()));
+        }
+        if !is_v2 {
+            return Ok(Page::DataPage {
+                buf,
+                num_values,
+                encoding: values,
+                def_level_encoding: encoding(header.details[3])?,
+                rep_level_encoding: encoding(header.details[4])?,
+                statistics: None,
+            });
+        }
+        let [def_levels_byte_len, rep_levels_byte_len] = [detail(5)?, detail(6)?];
+        if u64::from(def_levels_byte_len) + u64::from(rep_levels_byte_len) > buf.len() as u64 {
+            return Err(ParquetError::General("the levels of a page are longer than the page".into()));
+        }
+        Ok(Page::DataPageV2 {
+            buf,
+            num_values,
+            encoding: values,
+            num_nulls: detail(2)?,
+            num_rows: detail(3)?,
+            def_levels_byte_len,
+            rep_levels_byte_len,
+            is_compressed: false, // any more
+            statistics: None,
+        })
     }
 }
 
-/// Parses a page header; an error if it claims more than its page can hold.
-fn check(mut header: &[u8]) -> Result<Page, String> {
-    let unknown = || "a page header does not start with its sizes".to_owned();
-    let mut sizes = [0; 5];
-    let mut field = 0;
-    let kind = loop {
-        match next_field(&mut header, &mut field).ok_or_else(unknown)? {
-            NUMBER if (1..5).contains(&field) => sizes[field as usize] = number(&mut header).ok_or_else(unknown)?,
-            STRUCT if field >= DATA => break field,
-            _ => return Err(unknown()),
+impl Header {
+    /// The field of the struct for pages of this kind.
+    fn details_at(&self) -> i64 {
+        match self.kind {
+            DATA => 5,
+            DICTIONARY => 7,
+            DATA_V2 => 8,
+            _ => -1,
         }
-    };
-    let [_, _, unpacked, packed, _] = sizes;
-    if unpacked < 0 || packed < 0 || unpacked / MAX_SNAPPY_RATIO > packed + 8 {
-        return Err(format!("a page claims to unpack from {packed} to {unpacked} bytes"));
     }
-    let mut details = [0; 5];
-    let mut field = 0;
-    while let Some(NUMBER) = next_field(&mut header, &mut field).filter(|_| field < 5) {
-        details[field as usize] = number(&mut header).ok_or_else(unknown)?;
-    }
-    let (n_values, encoding) = (details[1], if kind == DATA_V2 { details[4] } else { details[2] });
-    match kind {
-        DICTIONARY if !(0..=unpacked / MIN_VALUE_BYTES).contains(&n_values) => {
-            Err(format!("a dictionary of {unpacked} bytes claims {n_values} values"))
+}
+
+impl PageReader for Pages {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        while self.at < self.chunk.len() {
+            let header = self.header()?;
+            let (at, packed) = (self.at, number(header.packed)?);
+            if self.chunk.part(at, packed).is_none() {
+                return Err(ParquetError::General(format!("a page of {packed} bytes reaches beyond its column")));
+            }
+            self.at += packed;
+            if header.kind != INDEX {
+                return self.page(&header, at).map(Some);
+            }
         }
+        Ok(None)
+    }
+
+    // These two are for columns with lists, and for rows that are passed over.
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
+        Err(ParquetError::NYI("pages are read in order".into()))
+    }
+
+    fn skip_next_page(&mut self) -> Result<()> {
+        self.peek_next_page().map(drop)
+    }
+}
+
+impl Iterator for Pages {
+    type Item = Result<Page>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+/// Memory from the host's budget.
+struct Buffer(HostBuffer);
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+fn filled(len: u64, fill: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<Bytes> {
+    let mut buffer = HostBuffer::allocate(default_host(), len as usize).map_err(Error::from)?;
+    fill(buffer.bytes_mut().map_err(Error::from)?)?;
+    Ok(Bytes::from_owner(Buffer(buffer)))
+}
+
+/// A number of a header, which cannot be negative.
+fn number(n: i64) -> Result<u64> {
+    let number = i32::try_from(n).ok().and_then(|n| u64::try_from(n).ok());
+    number.ok_or_else(|| ParquetError::General("a page header lacks a number".into()))
+}
+
+fn encoding(n: i64) -> Result<Encoding> {
+    Ok(match n {
+        0 => Encoding::PLAIN,
+        2 => Encoding::PLAIN_DICTIONARY,
+        3 => Encoding::RLE,
+        #[expect(deprecated)] // only for values; levels may have it
+        4 => Encoding::BIT_PACKED,
+        5 => Encoding::DELTA_BINARY_PACKED,
         // The decoders of these encodings allocate as many lengths as the packed data claim.
-        DATA | DATA_V2 if [6, 7].contains(&encoding) => Err(
-            "its texts are encoded as DELTA_LENGTH_BYTE_ARRAY or DELTA_BYTE_ARRAY, which is not supported; write it \
-                 with plain or dictionary encoding"
-                .into(),
-        ),
-        _ => Ok(Page { kind, unpacked, packed, n_values }),
-    }
-}
-
-/// Reads the type of the next field and advances `field` to its number.
-fn next_field(rest: &mut &[u8], field: &mut i64) -> Option<u8> {
-    let (&first, after) = rest.split_first()?;
-    *rest = after;
-    let step = i64::from(first >> 4);
-    *field += step;
-    (step > 0).then_some(first & 15)
-}
-
-/// A zigzag varint: seven bits in each byte, the lowest first, with the sign in the lowest bit.
-fn number(rest: &mut &[u8]) -> Option<i64> {
-    let mut value = 0_u64;
-    for shift in (0..35).step_by(7) {
-        let (&byte, after) = rest.split_first()?;
-        *rest = after;
-        value |= u64::from(byte & 0x7F) << shift;
-        if byte < 0x80 {
-            return Some((value >> 1) as i64 ^ -((value & 1) as i64));
+        6 | 7 => {
+            let text = "its texts are encoded as DELTA_LENGTH_BYTE_ARRAY or DELTA_BYTE_ARRAY, which is not supported; \
+                        write it with plain or dictionary encoding";
+            return Err(ParquetError::General(text.into()));
         }
-    }
-    None
+        8 => Encoding::RLE_DICTIONARY,
+        9 => Encoding::BYTE_STREAM_SPLIT,
+        10 => Encoding::ALP,
+        _ => return Err(ParquetError::General(format!("a page has the unknown encoding {n}"))),
+    })
 }

@@ -177,6 +177,7 @@ mod tables {
     use parquet::file::writer::SerializedFileWriter;
     use parquet::schema::parser::parse_message_type;
 
+    use super::super::parquet_bytes::{column as number, group, of_schema};
     use super::*;
 
     pub(super) fn write(folder: &Path) {
@@ -198,7 +199,8 @@ mod tables {
                 .set_write_batch_size(1);
             column::<ByteArrayType>(&folder.join(name), "BYTE_ARRAY t", page_of_each, &texts);
         }
-        columns(&folder.join("columns.parquet"), 60_000);
+        let schema = [vec![group("rows", 1), group(&"n".repeat(MIB), 200)], vec![number("n"); 200]].concat();
+        fs::write(folder.join("columns.parquet"), of_schema(&schema, b"")).unwrap();
     }
 
     fn one_page() -> WriterPropertiesBuilder {
@@ -218,19 +220,6 @@ mod tables {
         let mut column = group.next_column().unwrap().unwrap();
         column.typed::<D>().write_batch(values, None, None).unwrap();
         column.close().unwrap();
-        group.close().unwrap();
-        writer.close().unwrap();
-    }
-
-    fn columns(path: &Path, n_columns: usize) {
-        let names: String = (0..n_columns).map(|i| format!("REQUIRED INT64 n{i};")).collect();
-        let schema = Arc::new(parse_message_type(&format!("message rows {{ {names} }}")).unwrap());
-        let mut writer = SerializedFileWriter::new(File::create(path).unwrap(), schema, Arc::default()).unwrap();
-        let mut group = writer.next_row_group().unwrap();
-        while let Some(mut column) = group.next_column().unwrap() {
-            column.typed::<Int64Type>().write_batch(&[1], None, None).unwrap();
-            column.close().unwrap();
-        }
         group.close().unwrap();
         writer.close().unwrap();
     }

@@ -8,6 +8,9 @@
 #[path = "../content/mod.rs"]
 mod content;
 mod files;
+#[cfg(feature = "parquet")]
+#[path = "../parquet_bytes/mod.rs"]
+mod parquet_bytes;
 mod readers;
 #[path = "../resident/mod.rs"]
 mod resident;

@@ -34,7 +34,7 @@ pub(super) const CASES: &[(&str, fn())] = &[
     #[cfg(feature = "parquet")]
     ("many pages of texts", tables::many_pages),
     #[cfg(feature = "parquet")]
-    ("many columns", tables::many_columns),
+    ("columns of a group with a long name", tables::long_names),
     ("a vocabulary that does not fit", a_large_vocabulary),
     ("byte pairs that do not fit", many_byte_pairs),
     ("pieces that are no text", pieces_that_are_no_text),
@@ -163,7 +163,7 @@ mod tables {
         assert_eq!(ParquetTable::open(file("few_pages.parquet")).unwrap().bytes("t").unwrap().len(), 16);
     }
 
-    pub(super) fn many_columns() {
+    pub(super) fn long_names() {
         assert_refused(&ParquetTable::open(file("columns.parquet")).err().unwrap());
     }
 }
