@@ -18,6 +18,10 @@ use super::opcode;
 const NODE_BYTES: usize = 2 * (size_of::<Node>() + 4 * size_of::<Id>()) + size_of::<TensorClaim>();
 /// What the allocator and the counts of handles add to a text.
 const TEXT_OVERHEAD: u64 = 32;
+/// The bytes of an entry of the memo, while its table grows.
+const MEMO_BYTES: u64 = 32;
+/// A list that grows has at most this multiple of its elements, with those that are moved into it.
+const LIST_GROWTH: usize = 3;
 /// The number of nodes for which memory is reserved at a time.
 const NODES_PER_CHARGE: usize = 4_096;
 
@@ -201,6 +205,9 @@ impl<'a> Unpickler<'a> {
     fn put(&mut self, is_long: bool) -> Result<(), Fault> {
         let number = self.number(is_long)?;
         let &top = self.stack.last().ok_or_else(stack_underflow)?;
+        if self.memo.len() > self.graph.len() && !self.memo.contains_key(&number) {
+            self.charge_text(MEMO_BYTES)?; // the memo can grow without new nodes
+        }
         self.memo.insert(number, top);
         Ok(())
     }
@@ -225,11 +232,8 @@ impl<'a> Unpickler<'a> {
     /// Moves the top of the stack into the list or dict below it.
     fn append_items(&mut self, code: u8) -> Result<(), Fault> {
         let items = match code {
-            opcode::APPEND => vec![self.pop()?],
-            opcode::SETITEM => {
-                let (value, key) = (self.pop()?, self.pop()?);
-                vec![key, value]
-            }
+            opcode::APPEND => self.pop_items(1)?,
+            opcode::SETITEM => self.pop_items(2)?,
             _ => self.pop_mark()?,
         };
         let &target = self.stack.last().filter(|_| self.is_above_mark()).ok_or_else(stack_underflow)?;
@@ -246,11 +250,7 @@ impl<'a> Unpickler<'a> {
     fn tuple(&mut self, code: u8) -> Result<(), Fault> {
         let items = match code {
             opcode::TUPLE => self.pop_mark()?,
-            code => {
-                let mut items = (opcode::TUPLE1..=code).map(|_| self.pop()).collect::<Result<Vec<_>, _>>()?;
-                items.reverse();
-                items
-            }
+            code => self.pop_items(usize::from(code - opcode::TUPLE1) + 1)?,
         };
         self.push(Node::Sequence(Sequence::Tuple, items));
         Ok(())
@@ -272,7 +272,15 @@ impl<'a> Unpickler<'a> {
 
     fn pop_mark(&mut self) -> Result<Vec<Id>, Fault> {
         let mark = self.marks.pop().ok_or_else(stack_underflow)?;
-        Ok(self.stack.split_off(mark.min(self.stack.len())))
+        self.pop_items(self.stack.len().saturating_sub(mark))
+    }
+
+    /// The last `n` values of the stack, in their order, for a node that keeps them.
+    fn pop_items(&mut self, n: usize) -> Result<Vec<Id>, Fault> {
+        let first = self.stack.len().checked_sub(n).filter(|first| self.marks.last().is_none_or(|mark| first >= mark));
+        let first = first.ok_or_else(stack_underflow)?;
+        self.charge_text((LIST_GROWTH * n * size_of::<Id>()) as u64)?;
+        Ok(self.stack.split_off(first))
     }
 
     pub(super) fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
