@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 #[cfg(feature = "tensors")]
-use pagelock_memory::HeapReservation;
+use pagelock_tensor::CountedHeap;
 
 use crate::error::{Result, collect, ensure};
 
@@ -26,20 +26,9 @@ use crate::error::{Result, collect, ensure};
 pub struct Array<'a> {
     pub(crate) shape: Vec<usize>,
     pub(crate) values: Values<'a>,
-    pub(crate) counted: Counted,
-}
-
-/// Budget for the values of a tensor. It is no part of what an array equals.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Counted {
+    /// Of the values of a tensor.
     #[cfg(feature = "tensors")]
-    pub(crate) _reserved: Option<std::sync::Arc<HeapReservation>>,
-}
-
-impl PartialEq for Counted {
-    fn eq(&self, _: &Counted) -> bool {
-        true
-    }
+    pub(crate) counted: std::sync::Arc<CountedHeap>,
 }
 
 /// The element types of an [`Array`]: `u8`, `i64`, `f32`, `f64`. Values of a picture go from 0 to 255 if they are `u8`,
@@ -90,7 +79,12 @@ impl<'a> Array<'a> {
         let holds = shape.iter().try_fold(1usize, |len, &size| len.checked_mul(size));
         let (len, holds) = (values.len(), holds.unwrap_or(usize::MAX));
         ensure!(len == holds, "{len} values do not fill the shape {shape:?}, which holds {holds}");
-        Ok(Self { shape, values, counted: Counted::default() })
+        Ok(Self {
+            shape,
+            values,
+            #[cfg(feature = "tensors")]
+            counted: CountedHeap::new(0).into(),
+        })
     }
 
     /// The size of each dimension.

@@ -1,22 +1,19 @@
 //! Tensors as values, and graphs of operations on them.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use pagelock_memory::HeapReservation;
 use pagelock_tensor::profiler::{NodeSource, RecordedGraph, RecordedNode};
-use pagelock_tensor::{self as tensor, Bool, DType, Device, Element, Int, Tensor};
+use pagelock_tensor::{Bool, CountedHeap, DType, Device, Element, Int, Tensor};
 
-use crate::array::{Array, Counted, Number, ToArray, ToScalar};
+use crate::array::{Array, Number, ToArray, ToScalar};
 use crate::error::Result;
 use crate::graph::{GraphNode, ToGraph};
 
 /// The elements, and the memory that counts for them.
 fn listed<T: Element + Number>(of: &Tensor<T::Kind>) -> Result<Array<'static>> {
-    let refused = |source| tensor::Error::WorkingMemory { op: "to_array", purpose: "the elements", source };
-    let counted = HeapReservation::new((of.len() * size_of::<T>()) as u64).map_err(refused)?;
+    let counted = CountedHeap::granted("to_array", "the elements", of.len() * size_of::<T>())?;
     let array = Array::of(T::values(Cow::Owned(of.to_vec()?)), of.shape().to_vec())?;
-    Ok(Array { counted: Counted { _reserved: Some(Arc::new(counted)) }, ..array })
+    Ok(Array { counted: counted.into(), ..array })
 }
 
 impl ToArray for Tensor {
