@@ -159,8 +159,10 @@ impl BytePairs {
     /// # Errors
     /// [`Error::Io`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let lines: String = self.pairs.iter().map(|(left, right)| format!("{left} {right}\n")).collect();
-        lines::save(path.as_ref(), &format!("{HEAD}\n{lines}"))
+        lines::save(path.as_ref(), |file| {
+            writeln!(file, "{HEAD}")?;
+            self.pairs.iter().try_for_each(|(left, right)| writeln!(file, "{left} {right}"))
+        })
     }
 
     /// Reads what [`save`](Self::save) wrote.

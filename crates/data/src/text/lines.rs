@@ -1,15 +1,21 @@
 //! Files of lines whose first line names the format: how vocabularies and byte pairs are stored.
 
-use std::io::Read;
+use std::io::{self, BufWriter, Read, Write};
 use std::path::Path;
 
+use pagelock_files::NewFile;
 use pagelock_memory::{HeapReservation, open_regular};
 
 use crate::{Error, Result};
 
-/// Replaces a file as a whole.
-pub(super) fn save(path: &Path, text: &str) -> Result<()> {
-    pagelock_files::replace(path, text).map_err(|source| Error::io("write", path, source))
+/// Replaces a file as a whole by what `write` writes.
+pub(super) fn save(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    let saved = || {
+        let mut file = BufWriter::new(NewFile::create(path)?);
+        write(&mut file)?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
+    };
+    saved().map_err(|source| Error::io("write", path, source))
 }
 
 /// The text of a file after its first line, which has to be `head`, and the reservation of its memory in the budget.
@@ -44,6 +50,16 @@ impl GrowingReservation {
     /// A reservation of a known length.
     pub(crate) fn of(len_bytes: u64) -> Result<Self> {
         Ok(Self { blocks: vec![HeapReservation::new(len_bytes)?], left: 0 })
+    }
+
+    /// A list of items, and the memory for it, which is reserved while it grows.
+    pub(crate) fn list<T>(items: &mut dyn Iterator<Item = Result<T>>) -> Result<(Vec<T>, Self)> {
+        let (mut list, mut counted) = (Vec::new(), Self::default());
+        for item in items {
+            counted.reserve(2 * size_of::<T>() as u64)?; // a list that grows may be twice as long
+            list.push(item?);
+        }
+        Ok((list, counted))
     }
 
     pub(crate) fn reserve(&mut self, len_bytes: u64) -> Result<()> {

@@ -11,8 +11,8 @@ use crate::{Error, Result};
 
 /// The first line of a file.
 const HEAD: &str = "pagelock vocabulary 1";
-/// The overhead of a token in bytes: its entries in the list and in the map, with the allocator's own.
-const TOKEN_OVERHEAD: u64 = 128;
+/// The overhead of a token in bytes: its entries in the list and in the map while they grow, with the allocator's own.
+const TOKEN_OVERHEAD: u64 = 224;
 
 /// Numbers tokens from 0: special tokens first, then those of the training data, the most frequent first. Equally
 /// frequent tokens are in the order of their bytes. This is the order of torchtext's `build_vocab_from_iterator`.
@@ -74,7 +74,7 @@ impl Vocab {
         let mut frequent: Vec<(String, u64)> = counts.into_iter().filter(|&(_, count)| count >= min_freq).collect();
         frequent.sort_unstable_by(|(a, n_a), (b, n_b)| n_b.cmp(n_a).then_with(|| a.cmp(b)));
         let specials = specials.iter().map(|&special| special.to_owned());
-        Self::of_tokens(specials.chain(frequent.into_iter().map(|(token, _)| token)).collect())
+        Self::of_tokens(&mut specials.chain(frequent.into_iter().map(|(token, _)| token)).map(Ok))
     }
 
     /// These tokens, in this order.
@@ -91,19 +91,20 @@ impl Vocab {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn new<S: Into<String>>(tokens: impl IntoIterator<Item = S>) -> Result<Self> {
-        Self::of_tokens(tokens.into_iter().map(Into::into).collect())
+        Self::of_tokens(&mut tokens.into_iter().map(|token| Ok(token.into())))
     }
 
-    fn of_tokens(tokens: Vec<String>) -> Result<Self> {
+    fn of_tokens(given: &mut dyn Iterator<Item = Result<String>>) -> Result<Self> {
         let mut reservation = GrowingReservation::default();
-        reservation.reserve(tokens.len() as u64 * TOKEN_OVERHEAD)?;
-        let mut ids = HashMap::with_capacity(tokens.len());
-        for (token, id) in tokens.iter().zip(0..) {
-            reservation.reserve(2 * token.len() as u64)?;
+        let (mut tokens, mut ids) = (Vec::new(), HashMap::new());
+        for (token, id) in given.zip(0..) {
+            let token = token?;
+            reservation.reserve(2 * token.len() as u64 + TOKEN_OVERHEAD)?;
             if let Some(before) = ids.insert(token.clone(), id) {
                 let text = format!("token `{token}` is in a vocabulary twice, at {before} and {id}; name each once");
                 return Err(Error::Argument(text));
             }
+            tokens.push(token);
         }
         Ok(Self { tokens: tokens.into(), ids: Arc::new(ids), unknown: None, _counted: Arc::new(reservation) })
     }
@@ -117,7 +118,7 @@ impl Vocab {
     /// See [the module](super).
     pub fn of_chars(text: &str) -> Result<Self> {
         let chars: std::collections::BTreeSet<char> = text.chars().collect();
-        Self::of_tokens(chars.into_iter().map(String::from).collect())
+        Self::of_tokens(&mut chars.into_iter().map(|char| Ok(char.into())))
     }
 
     /// Makes every token that the vocabulary does not have count as `token`. Without this, such a token is an error.
@@ -172,11 +173,8 @@ impl Vocab {
     }
 
     fn encode_all(&self, tokens: &mut dyn Iterator<Item = &str>) -> Result<Tensor<Int>> {
-        let (mut ids, mut reservation) = (Vec::new(), GrowingReservation::default());
-        for token in tokens {
-            reservation.reserve(2 * size_of::<i64>() as u64)?; // a list that grows may be twice as long
-            ids.push(self.id(token).ok_or_else(|| no_token(token))?);
-        }
+        let mut ids = tokens.map(|token| self.id(token).ok_or_else(|| no_token(token)));
+        let (ids, _listed) = GrowingReservation::list(&mut ids)?;
         let len = ids.len();
         Ok(Tensor::from_vec(ids, len)?)
     }
@@ -184,7 +182,7 @@ impl Vocab {
     /// The tokens with these numbers.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a number that no token has.
+    /// [`Error::Argument`] for a number that no token has; [`Error::Memory`] if the budget refuses.
     pub fn decode(&self, ids: &[i64]) -> Result<Vec<&str>> {
         let token = |&id: &i64| usize::try_from(id).ok().and_then(|id| self.tokens.get(id)).map(String::as_str);
         let missing = |id: &i64| {
@@ -193,7 +191,9 @@ impl Vocab {
                 "there is no token {id}: the vocabulary has {len} tokens, counted from 0; check the model"
             ))
         };
-        ids.iter().map(|id| token(id).ok_or_else(|| missing(id))).collect()
+        let (tokens, _listed) =
+            GrowingReservation::list(&mut ids.iter().map(|id| token(id).ok_or_else(|| missing(id))))?;
+        Ok(tokens)
     }
 
     /// Writes the vocabulary to a file, which is replaced as a whole: a line for each token, in which `\`, line feeds
@@ -202,12 +202,21 @@ impl Vocab {
     /// # Errors
     /// [`Error::Io`].
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
-        let mut text = format!("{HEAD}\nunknown {}\n", self.unknown.unwrap_or(-1));
-        for token in self.tokens.iter() {
-            text += &token.replace('\\', "\\\\").replace('\n', "\\n").replace('\r', "\\r");
-            text.push('\n');
-        }
-        lines::save(path.as_ref(), &text)
+        lines::save(path.as_ref(), |file| {
+            writeln!(file, "{HEAD}\nunknown {}", self.unknown.unwrap_or(-1))?;
+            for token in self.tokens.iter() {
+                for &byte in token.as_bytes() {
+                    match byte {
+                        b'\\' => file.write_all(br"\\")?,
+                        b'\n' => file.write_all(br"\n")?,
+                        b'\r' => file.write_all(br"\r")?,
+                        byte => file.write_all(&[byte])?,
+                    }
+                }
+                file.write_all(b"\n")?;
+            }
+            Ok(())
+        })
     }
 
     /// Reads what [`save`](Self::save) wrote.
@@ -224,13 +233,11 @@ impl Vocab {
         };
         let unknown: Option<i64> = unknown.strip_prefix("unknown ").and_then(|id| id.parse().ok());
         let unknown = unknown.ok_or_else(|| wrong("it does not name its unknown token; write it again".into()))?;
-        let (mut tokens, mut listed) = (Vec::new(), GrowingReservation::default()); // for `tokens`, until they are counted
-        for line in rest.split_terminator('\n') {
-            listed.reserve(line.len() as u64 + TOKEN_OVERHEAD)?;
+        let mut tokens = rest.split_terminator('\n').map(|line| {
             let not_a_token = || wrong(format!("it has a line `{line}` that is not a token; write it again"));
-            tokens.push(unescaped(line).ok_or_else(not_a_token)?);
-        }
-        let vocab = Self::of_tokens(tokens).map_err(|error| match error {
+            unescaped(line).ok_or_else(not_a_token)
+        });
+        let vocab = Self::of_tokens(&mut tokens).map_err(|error| match error {
             Error::Argument(problem) => wrong(problem),
             other => other,
         })?;
