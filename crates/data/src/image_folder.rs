@@ -57,7 +57,7 @@ pub struct ImageFolder {
     folder: Arc<Path>,
     classes: Arc<[String]>,
     files: Arc<[Picture]>,
-    _counted: Arc<GrowingReservation>, // budget for the files
+    _counted: Arc<GrowingReservation>, // budget for the classes and the files
 }
 
 /// A picture file, as it was listed.
@@ -91,8 +91,8 @@ impl ImageFolder {
     /// ```
     pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
         let folder = folder.as_ref();
-        let classes = class_names(folder)?;
         let (mut files, mut counted) = (Vec::new(), GrowingReservation::default());
+        let classes = class_names(folder, &mut counted)?;
         for (class, name) in (0..).zip(&classes) {
             let of_class = pictures(folder, name, class, &mut counted)?;
             if of_class.is_empty() {
@@ -151,19 +151,24 @@ impl Picture {
     }
 }
 
-/// The names of the subfolders, sorted.
-fn class_names(folder: &Path) -> Result<Vec<OsString>> {
+/// The names of the subfolders, sorted. `counted` is for these and for the texts that are made of them.
+fn class_names(folder: &Path, counted: &mut GrowingReservation) -> Result<Vec<OsString>> {
     let failed = |source| Error::io("list", folder, source);
     let mut names = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         if entry.path().is_dir() {
-            names.push(entry.file_name());
+            let name = entry.file_name();
+            counted.reserve(4 * name.len() as u64 + CLASS_BYTES)?; // U+FFFD has three bytes
+            names.push(name);
         }
     }
     names.sort();
     Ok(names)
 }
+
+/// The memory of the entries of a class in two lists, one of which grows, with the allocator's overhead.
+const CLASS_BYTES: u64 = 6 * size_of::<OsString>() as u64 + 64;
 
 /// The memory of a key by which pictures are sorted, without the bytes of its path.
 const KEY_BYTES: u64 = 3 * size_of::<[Option<OsString>; 2]>() as u64 + 64;
