@@ -69,12 +69,8 @@ impl<D: Dataset> Subset<D> {
 
 /// Indices below `n_samples`, and the reservation of their memory in the budget.
 fn checked(given: &mut dyn Iterator<Item = usize>, n_samples: usize) -> Result<(Arc<[usize]>, GrowingReservation)> {
-    let (mut indices, mut listed) = (Vec::new(), GrowingReservation::default());
-    for index in given {
-        check_index(index, n_samples)?;
-        listed.reserve(2 * size_of::<usize>() as u64)?; // a list that grows may be twice as long
-        indices.push(index);
-    }
+    let mut known = given.map(|index| check_index(index, n_samples).map(|()| index));
+    let (indices, _listed) = GrowingReservation::list(&mut known)?;
     let counted = GrowingReservation::of(size_of_val(&indices[..]) as u64)?;
     Ok((indices.into(), counted))
 }

@@ -257,7 +257,10 @@ fn an_index_that_the_dataset_does_not_have_is_named_with_who_asked() {
     for (n_workers, who, _) in MAKERS {
         let error = fault(|moment| {
             let dataset = FiveIs(9, moment, || Ok(5));
-            DataLoader::new(dataset).batch_size(3).sampler(FixedSampler::new([1, 70, 2])).num_workers(n_workers)
+            DataLoader::new(dataset)
+                .batch_size(3)
+                .sampler(FixedSampler::new([1, 70, 2]).unwrap())
+                .num_workers(n_workers)
         });
         assert_eq!(
             error.to_string(),

@@ -106,8 +106,8 @@ fn a_position_past_the_end_of_an_order_has_an_index_that_no_dataset_has() {
     let samplers: [(&dyn Sampler, usize); 5] = [
         (&SequentialSampler, 5),
         (&RandomSampler::new(3), 5),
-        (&SubsetRandomSampler::new([0, 1], 3), 2),
-        (&FixedSampler::new([0, 1]), 2),
+        (&SubsetRandomSampler::new([0, 1], 3).unwrap(), 2),
+        (&FixedSampler::new([0, 1]).unwrap(), 2),
         (&BucketSampler::new(&[1, 2, 3], 2, 3).unwrap(), 3),
     ];
     for (sampler, len) in samplers {
@@ -119,7 +119,7 @@ fn a_position_past_the_end_of_an_order_has_an_index_that_no_dataset_has() {
     }
     let none = DistributedSampler::new(RandomSampler::new(3), 1, 2).unwrap();
     assert_eq!(index(&none, 0, 0), [0; 3]);
-    for sampler in [SubsetRandomSampler::new([], 3), SubsetRandomSampler::new([7], 3)] {
+    for sampler in [SubsetRandomSampler::new([], 3).unwrap(), SubsetRandomSampler::new([7], 3).unwrap()] {
         assert!(index(&sampler, 1, 5).iter().all(|&index| index >= 5));
     }
 }

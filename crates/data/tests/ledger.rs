@@ -67,7 +67,7 @@ const FAILURES: &[(&str, Failure)] = &[
         first_error(DataLoader::new(TensorDataset::new(pairs(5)).unwrap()).batch_size(6).drop_last(true))
     }),
     ("no such sample", || {
-        first_error(DataLoader::new(TensorDataset::new(pairs(5)).unwrap()).sampler(FixedSampler::new([5])))
+        first_error(DataLoader::new(TensorDataset::new(pairs(5)).unwrap()).sampler(FixedSampler::new([5]).unwrap()))
     }),
     ("bad sample", || first_error(DataLoader::new(Ragged))),
     ("uneven samples", || first_error(DataLoader::new(Ragged).batch_size(3))),

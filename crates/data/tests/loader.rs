@@ -147,7 +147,8 @@ fn a_mapped_loader_keeps_length_order_and_epoch() {
 
 #[test]
 fn builder_calls_may_follow_map() {
-    let loader = DataLoader::new(pairs(10)).map(|(_, y)| Ok(y)).batch_size(5).sampler(FixedSampler::new([9, 1, 9]));
+    let loader =
+        DataLoader::new(pairs(10)).map(|(_, y)| Ok(y)).batch_size(5).sampler(FixedSampler::new([9, 1, 9]).unwrap());
     assert_eq!(loader.iter().next().unwrap().unwrap().to_vec::<i64>().unwrap(), [9, 1, 9]);
 }
 
@@ -205,7 +206,7 @@ fn an_empty_dataset_is_refused() {
 
 #[test]
 fn a_sampler_without_indices_is_refused() {
-    let loader = DataLoader::new(pairs(5)).sampler(FixedSampler::new([]));
+    let loader = DataLoader::new(pairs(5)).sampler(FixedSampler::new([]).unwrap());
     assert_eq!(refusal(&loader), "the sampler visits none of the dataset's 5 samples; check what it was made from");
 }
 

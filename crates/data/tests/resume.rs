@@ -54,9 +54,9 @@ fn a_state_of_another_order_is_refused_with_both_orders() {
     let orders: [(&str, fn(DataLoader<Tensor>) -> DataLoader<Tensor>); 7] = [
         ("sequential", |loader| loader.sampler(SequentialSampler)),
         ("random, seed 7", |loader| loader.shuffle(7)),
-        ("a list of 20 indices", |loader| loader.sampler(FixedSampler::new((0..20).rev()))),
+        ("a list of 20 indices", |loader| loader.sampler(FixedSampler::new((0..20).rev()).unwrap())),
         ("a list of 20 indices", |loader| {
-            loader.sampler(FixedSampler::new((0..20).map(|i| if i < 18 { i } else { 37 - i })))
+            loader.sampler(FixedSampler::new((0..20).map(|i| if i < 18 { i } else { 37 - i })).unwrap())
         }),
         ("20 draws of 20 weights, seed 7", |loader| loader.sampler(WeightedSampler::new([1.0; 20], 20, 7).unwrap())),
         ("rank 0 of 2 of: random, seed 7", |loader| {
@@ -441,7 +441,7 @@ fn a_dataset_of_datasets_and_an_order_by_length_have_names_of_their_own() {
     assert_names(&text, &["its dataset is `StackDataset of 2, "]);
     let bucketed = |seed| loader().sampler(BucketSampler::new(&[1; 20], 4, seed).unwrap());
     assert_names(&refusal(&bucketed(7), &bucketed(8)), &["batches of 4, seed 7", "batches of 4, seed 8"]);
-    let some = |seed| loader().sampler(SubsetRandomSampler::new(0..12, seed));
+    let some = |seed| loader().sampler(SubsetRandomSampler::new(0..12, seed).unwrap());
     assert_names(&refusal(&some(7), &some(8)), &["random among 12 indices, seed 7", "seed 8"]);
 }
 

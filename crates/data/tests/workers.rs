@@ -363,7 +363,7 @@ fn datasets_of_datasets_and_their_orders_are_the_same_for_any_number_of_workers_
         let loader = |n_workers| {
             let loader = DataLoader::new(joined()).batch_size(4).num_workers(n_workers);
             match order {
-                0 => loader.sampler(SubsetRandomSampler::new(0..37, 3)),
+                0 => loader.sampler(SubsetRandomSampler::new(0..37, 3).unwrap()),
                 _ => loader.sampler(BucketSampler::new(&lengths, 4, 3).unwrap().batches_per_bucket(2)),
             }
         };

@@ -63,7 +63,7 @@ impl<B: Send + 'static> DataLoader<B> {
     /// # use pagelock_data::{DataLoader, FixedSampler, TensorDataset};
     /// # use pagelock_tensor::Tensor;
     /// # let dataset = TensorDataset::new(Tensor::arange(0.0, 100.0, 1.0)?)?;
-    /// let loader = DataLoader::new(dataset).batch_size(3).sampler(FixedSampler::new([30, 10, 20]));
+    /// let loader = DataLoader::new(dataset).batch_size(3).sampler(FixedSampler::new([30, 10, 20])?);
     /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<f32>()?, [30.0, 10.0, 20.0]);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```

@@ -6,10 +6,6 @@
 //!              hg ca ej … fe, i           whole batches are shuffled; the rest of the last bucket comes last
 //! ```
 
-use std::sync::Arc;
-
-use pagelock_tensor::CountedHeap;
-
 use super::{Indices, NO_SAMPLE, Permutation, Place, Sampler};
 use crate::identity::Hash;
 use crate::{Error, Result};
@@ -54,15 +50,16 @@ impl BucketSampler {
     /// Batches of `batch_size` samples, in orders drawn from `seed`. Sample `i` has length `lengths[i]`.
     ///
     /// # Errors
-    /// [`Error::Argument`] for a batch size of zero; [`Error::Tensor`] if the budget refuses the list of samples.
+    /// [`Error::Argument`] for a batch size of zero; [`Error::Memory`] or [`Error::Tensor`] if the budget refuses
+    /// the list of samples.
     pub fn new(lengths: &[usize], batch_size: usize, seed: u64) -> Result<Self> {
         if batch_size == 0 {
             return Err(Error::Argument("the batch size is 0; give at least 1 (64 is usual)".into()));
         }
-        let counted = CountedHeap::granted("BucketSampler", "the list of samples", size_of_val(lengths))?;
-        let mut by_length: Vec<usize> = (0..lengths.len()).collect();
-        by_length.sort_unstable_by_key(|&index| (lengths[index], index));
-        Ok(Self { by_length: Indices(Arc::new((by_length, counted))), batch_size, batches_per_bucket: 100, seed })
+        let by_length = Indices::new("BucketSampler", &mut (0..lengths.len()), |indices| {
+            indices.sort_unstable_by_key(|&index| (lengths[index], index));
+        })?;
+        Ok(Self { by_length, batch_size, batches_per_bucket: 100, seed })
     }
 
     /// How many batches are shuffled together; 100 unless set, at least 1. More batches mix better and need more

@@ -19,6 +19,7 @@ pub use self::{
 
 use crate::error::check_most;
 use crate::identity::{Hash, probes};
+use crate::text::lines::GrowingReservation;
 use crate::{Error, Result};
 
 /// A position in the order of an epoch, from which on indices are requested.
@@ -158,11 +159,12 @@ impl Sampler for RandomSampler {
 /// ```
 /// use pagelock_data::{FixedSampler, Place, Sampler};
 ///
-/// let sampler = FixedSampler::new([5, 3, 5]);
+/// let sampler = FixedSampler::new([5, 3, 5])?;
 /// assert_eq!(sampler.epoch_len(100), 3);
 /// let mut indices = [0; 2];
 /// sampler.fill(Place { epoch: 0, position: 1, n_samples: 100 }, &mut indices);
 /// assert_eq!(indices, [3, 5]);
+/// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedSampler {
@@ -171,8 +173,11 @@ pub struct FixedSampler {
 
 impl FixedSampler {
     /// Visits `indices`. An index that the dataset does not have makes its batch an error.
-    pub fn new(indices: impl IntoIterator<Item = usize>) -> Self {
-        Self { indices: Indices::new(indices) }
+    ///
+    /// # Errors
+    /// [`Error::Memory`] or [`Error::Tensor`] if the budget refuses the list.
+    pub fn new(indices: impl IntoIterator<Item = usize>) -> Result<Self> {
+        Ok(Self { indices: Indices::new("FixedSampler", &mut indices.into_iter(), |_| ())? })
     }
 }
 
@@ -181,10 +186,16 @@ impl FixedSampler {
 struct Indices(Arc<(Vec<usize>, CountedHeap)>);
 
 impl Indices {
-    fn new(indices: impl IntoIterator<Item = usize>) -> Self {
-        let list: Vec<usize> = indices.into_iter().collect();
-        let counted = CountedHeap::new(list.capacity() * size_of::<usize>());
-        Self(Arc::new((list, counted)))
+    /// These indices, after `order` has put them in order.
+    fn new(
+        op: &'static str,
+        indices: &mut dyn Iterator<Item = usize>,
+        order: impl FnOnce(&mut [usize]),
+    ) -> Result<Self> {
+        let (mut list, _listed) = GrowingReservation::list(&mut indices.map(Ok))?;
+        let counted = CountedHeap::granted(op, "the list of samples", list.capacity() * size_of::<usize>())?;
+        order(&mut list);
+        Ok(Self(Arc::new((list, counted))))
     }
 }
 

@@ -1,6 +1,7 @@
 //! [`SubsetRandomSampler`]: some samples, in random order.
 
 use super::{Indices, NO_SAMPLE, Permutation, Place, Sampler};
+use crate::Result;
 use crate::identity::Hash;
 
 /// The given indices once per epoch, in an order drawn anew for each epoch from one seed.
@@ -9,12 +10,13 @@ use crate::identity::Hash;
 /// ```
 /// use pagelock_data::{Place, Sampler, SubsetRandomSampler};
 ///
-/// let sampler = SubsetRandomSampler::new([10, 20, 30, 40], 7);
+/// let sampler = SubsetRandomSampler::new([10, 20, 30, 40], 7)?;
 /// assert_eq!(sampler.epoch_len(100), 4);
 /// let mut indices = [0; 4];
 /// sampler.fill(Place { epoch: 2, position: 0, n_samples: 100 }, &mut indices);
 /// indices.sort();
 /// assert_eq!(indices, [10, 20, 30, 40]);
+/// # Ok::<(), pagelock_data::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubsetRandomSampler {
@@ -25,8 +27,12 @@ pub struct SubsetRandomSampler {
 impl SubsetRandomSampler {
     /// Visits `indices` in orders drawn from `seed`. An index that the dataset does not have makes its batch an
     /// error.
-    pub fn new(indices: impl IntoIterator<Item = usize>, seed: u64) -> Self {
-        Self { indices: Indices::new(indices), seed }
+    ///
+    /// # Errors
+    /// [`Error::Memory`](crate::Error::Memory) or [`Error::Tensor`](crate::Error::Tensor) if the budget refuses the list.
+    pub fn new(indices: impl IntoIterator<Item = usize>, seed: u64) -> Result<Self> {
+        let indices = Indices::new("SubsetRandomSampler", &mut indices.into_iter(), |_| ())?;
+        Ok(Self { indices, seed })
     }
 }
 

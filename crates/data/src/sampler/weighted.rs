@@ -70,11 +70,7 @@ impl WeightedSampler {
     }
 
     fn of(given: &mut dyn Iterator<Item = f64>, n_draws: usize, seed: u64) -> Result<Self> {
-        let (mut weights, mut listed) = (Vec::new(), GrowingReservation::default());
-        for weight in given {
-            listed.reserve(2 * size_of::<f64>() as u64)?; // a list that grows may be twice as long
-            weights.push(weight);
-        }
+        let (mut weights, _listed) = GrowingReservation::list(&mut given.map(Ok))?;
         let is_bad = |weight: &f64| !(weight.is_finite() && *weight >= 0.0);
         if let Some(index) = weights.iter().position(is_bad) {
             let weight = number(weights[index]);

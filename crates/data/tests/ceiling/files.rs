@@ -120,6 +120,9 @@ mod pictures {
             jpeg(&path(&format!("large/a/{name}.jpg")), 6_000, color);
             (0..4).for_each(|i| jpeg(&path(&format!("small/a/{name}{i}.jpg")), 1_200, color));
         }
+        for class in 0..400 {
+            fs::create_dir_all(folder.join(format!("classes/{class:0250}"))).unwrap();
+        }
         let mut profile = ZlibEncoder::new(b"name\0\0".to_vec(), Compression::fast());
         zeros(&mut profile, 200 * MIB);
         png(&path("lies/a/0.png"), [4; 2], (COLORS, 8), &profile.finish().unwrap());

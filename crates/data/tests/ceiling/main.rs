@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use pagelock_data::text::PaddedStack;
 use pagelock_data::transforms::{Interpolation, functional as F};
 use pagelock_data::{
-    BucketSampler, DataLoader, Dataset, Error, FixedSampler, Result, StoredRows, Subset, WeightedSampler, WhenFull,
-    random_split,
+    BucketSampler, DataLoader, Dataset, Error, FixedSampler, Result, StoredRows, Subset, SubsetRandomSampler,
+    WeightedSampler, WhenFull, random_split,
 };
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::{DType, Device, Generator, Int, Tensor, TensorMap};
@@ -312,8 +312,10 @@ fn lists_of_samples() {
     let bucketed = |n_bytes: usize| BucketSampler::new(&vec![0; n_bytes / size_of::<usize>()], 1, 0);
     assert_refused(&bucketed(LIMIT).unwrap_err());
     assert!(bucketed(LIMIT / 4).is_ok());
-    let _half = FixedSampler::new(0..LIMIT / 2 / size_of::<usize>());
-    assert_refused(&bucketed(LIMIT / 2).unwrap_err());
+    assert_refused(&FixedSampler::new(0..).unwrap_err());
+    assert_refused(&SubsetRandomSampler::new(0.., 0).unwrap_err());
+    let _half = FixedSampler::new(0..LIMIT / 4 / size_of::<usize>()).unwrap();
+    assert_refused(&bucketed(LIMIT / 4).unwrap_err());
 }
 
 fn large_parts() {

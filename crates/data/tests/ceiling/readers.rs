@@ -7,7 +7,7 @@ use pagelock_data::text::{BytePairs, Vocab};
 use pagelock_data::{CifarFiles, CsvTable, StoredRows};
 use pagelock_tensor::Float;
 
-use super::{FILES, assert_refused};
+use super::{FILES, MIB, assert_refused};
 
 pub(super) const CASES: &[(&str, fn())] = &[
     ("a table of many names", many_names),
@@ -36,6 +36,10 @@ pub(super) const CASES: &[(&str, fn())] = &[
     #[cfg(feature = "parquet")]
     ("columns of a group with a long name", tables::long_names),
     ("a vocabulary that does not fit", a_large_vocabulary),
+    ("a vocabulary without end", an_endless_vocabulary),
+    ("a token that is written", a_long_token),
+    #[cfg(feature = "text")]
+    ("texts that are normalized", texts_that_are_normalized),
     ("byte pairs that do not fit", many_byte_pairs),
     ("pieces that are no text", pieces_that_are_no_text),
 ];
@@ -73,6 +77,26 @@ fn an_archive_with_a_long_note() {
     assert!(refused.to_string().contains("cifar-10-binary.tar.gz"), "{refused}");
 }
 
+fn an_endless_vocabulary() {
+    assert_refused(&Vocab::new((0_u64..).map(|i| i.to_string())).unwrap_err());
+}
+
+fn a_long_token() {
+    let vocab = Vocab::new(["\n".repeat(20 * MIB)]).unwrap();
+    vocab.save(tempfile::NamedTempFile::new().unwrap().path()).unwrap();
+}
+
+#[cfg(feature = "text")]
+fn texts_that_are_normalized() {
+    use pagelock_data::text::{NormalForm, fold_to_ascii, normalize};
+
+    let (grows, accents) = ("\u{FDFA}".repeat(6 * MIB / 3), "\u{301}".repeat(6 * MIB / 2));
+    assert_refused(&normalize(&grows, NormalForm::Nfkd).unwrap_err()); // 66 MiB
+    assert_refused(&normalize(&accents, NormalForm::Nfc).unwrap_err());
+    assert_refused(&fold_to_ascii(&accents).unwrap_err());
+    assert_eq!(normalize(&"é".repeat(MIB), NormalForm::Nfc).unwrap().len(), 2 * MIB);
+}
+
 fn a_large_vocabulary() {
     assert_refused(&Vocab::load(file("vocabulary.txt")).unwrap_err());
 }
@@ -91,7 +115,7 @@ fn pieces_that_are_no_text() {
 #[cfg(feature = "images")]
 mod pictures {
     use pagelock_data::{DataLoader, Dataset, ImageFolder, Result};
-    use pagelock_memory::host_budget;
+    use pagelock_memory::{ByteSize, host_budget};
     use pagelock_tensor::{Int, Tensor};
 
     use super::*;
@@ -121,6 +145,8 @@ mod pictures {
         let before = host_budget().used();
         let _pictures = ImageFolder::open(file("small")).unwrap();
         assert!(host_budget().used() > before);
+        host_budget().set_limit(ByteSize(host_budget().used().0 + (200 << 10)));
+        assert_refused(&ImageFolder::open(file("classes")).unwrap_err()); // 400 names of 250 bytes, twice
     }
 
     pub(super) fn that_lie() {
