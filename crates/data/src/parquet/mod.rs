@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pagelock_memory::HeapReservation;
+use pagelock_memory::text::shortened;
 use pagelock_tensor::{AnyTensor, DType, Element, Kind, Tensor};
 use parquet::basic::{ConvertedType, Repetition, Type as PhysicalType};
 use parquet::column::reader::{ColumnReaderImpl, get_column_reader, get_typed_column_reader};
@@ -191,7 +192,7 @@ impl ParquetTable {
     /// use pagelock_data::{Categories, ParquetTable};
     ///
     /// let colors = ParquetTable::open("train.parquet")?.texts("color")?;
-    /// let codes = Categories::of(&colors).codes(&colors)?;
+    /// let codes = Categories::of(&colors)?.codes(&colors)?;
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn texts(&self, name: &str) -> Result<Vec<String>> {
@@ -268,7 +269,8 @@ impl ParquetTable {
 
     fn position(&self, name: &str) -> Result<usize> {
         let found = self.names().iter().position(|known| known == name);
-        found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", self.names().join(", "))))
+        let known = || self.names().iter().take(100).map(|name| shortened(name)).collect::<Vec<_>>().join(", ");
+        found.ok_or_else(|| self.wrong(format!("it has no column `{name}`; it has {}", known())))
     }
 
     fn wrong(&self, problem: String) -> Error {
