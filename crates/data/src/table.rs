@@ -3,14 +3,14 @@
 //! [`Categories`] and [`Standardize`] are fitted to training data and kept, so that test data gets the same codes and
 //! the same scale.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 use pagelock_memory::HeapReservation;
 use pagelock_tensor::{Bool, DType, Error as TensorError, Int, Tensor};
 
 use crate::csv::{CsvTable, LONGEST_FIELD};
 use crate::elements::try_build;
+use crate::text::Vocab;
 use crate::text::lines::GrowingReservation;
 use crate::{Error, Result};
 
@@ -38,8 +38,7 @@ const TEXT_OVERHEAD: u64 = size_of::<String>() as u64 + 32;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Categories {
-    names: Arc<[String]>,
-    codes: Arc<BTreeMap<String, i64>>,
+    names: Vocab, // without an unknown token
     unknown: Option<i64>,
 }
 
@@ -47,7 +46,7 @@ impl Categories {
     /// Categories with these names, in this order.
     ///
     /// # Errors
-    /// [`Error::Argument`] if a name is repeated.
+    /// [`Error::Argument`] if a name is repeated; [`Error::Memory`] if the budget refuses.
     ///
     /// # Examples
     /// ```
@@ -59,41 +58,28 @@ impl Categories {
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
     pub fn new<S: Into<String>>(names: impl IntoIterator<Item = S>) -> Result<Self> {
-        Self::of_names(names.into_iter().map(Into::into).collect())
-    }
-
-    fn of_names(names: Vec<String>) -> Result<Self> {
-        let mut codes = BTreeMap::new();
-        for (name, code) in names.iter().zip(0..) {
-            if let Some(before) = codes.insert(name.clone(), code) {
-                let text = format!("category `{name}` is given twice, at {before} and {code}; name each once");
-                return Err(Error::Argument(text));
-            }
-        }
-        Ok(Self { names: names.into(), codes: Arc::new(codes), unknown: None })
+        Ok(Self { names: Vocab::new(names)?, unknown: None })
     }
 
     /// The distinct texts, in the order of their bytes, so that codes do not depend on the order of rows.
+    ///
+    /// # Errors
+    /// [`Error::Memory`] if the budget refuses.
     ///
     /// # Examples
     /// ```
     /// use pagelock_data::Categories;
     ///
     /// let texts = ["b", "a", "b"].map(String::from);
-    /// let categories = Categories::of(&texts);
+    /// let categories = Categories::of(&texts)?;
     /// assert_eq!(categories.names(), ["a", "b"]);
     /// assert_eq!(categories.codes(&texts)?.to_vec::<i64>()?, [1, 0, 1]);
     /// # Ok::<(), pagelock_data::Error>(())
     /// ```
-    pub fn of(texts: &[String]) -> Self {
+    pub fn of(texts: &[String]) -> Result<Self> {
+        let _sorted = HeapReservation::new(size_of_val(texts) as u64)?; // more than a set of references takes
         let different: BTreeSet<&String> = texts.iter().collect();
-        Self::of_sorted(different.into_iter().cloned())
-    }
-
-    fn of_sorted(names: impl Iterator<Item = String>) -> Self {
-        let names: Arc<[String]> = names.collect();
-        let codes = names.iter().cloned().zip(0..).collect();
-        Self { names, codes: Arc::new(codes), unknown: None }
+        Self::new(different)
     }
 
     /// Gives `code` to every text that is not a category, and to missing cells. Without this, they are errors.
@@ -104,7 +90,7 @@ impl Categories {
 
     /// The names, in the order of their codes.
     pub fn names(&self) -> &[String] {
-        &self.names
+        self.names.tokens()
     }
 
     /// How many categories there are.
@@ -119,7 +105,7 @@ impl Categories {
 
     /// The code of a text: that of its category, else the code for unknown texts if there is one.
     pub fn code(&self, text: &str) -> Option<i64> {
-        self.codes.get(text).copied().or(self.unknown)
+        self.names.id(text).or(self.unknown)
     }
 
     /// The codes of texts, `[texts]`.
@@ -175,17 +161,17 @@ impl CsvTable {
     /// As [`texts`](Self::texts); [`Error::Content`] for a cell of more than 4096 bytes.
     pub fn categories(&self, name: &str) -> Result<Categories> {
         let column = self.position(name)?;
-        let mut reservation = GrowingReservation::default(); // for two copies of each name
+        let mut reservation = GrowingReservation::default(); // for `names`
         let mut names = BTreeSet::new();
         self.each_cell(&[column], LONGEST_FIELD, &mut |field, _| {
             let text = field.text.ok_or_else(|| self.wrong_cell(field, TOO_LONG))?.trim();
             if !self.is_missing(Some(text)) && !names.contains(text) {
-                reservation.reserve(2 * (text.len() as u64 + 2 * TEXT_OVERHEAD))?;
+                reservation.reserve(text.len() as u64 + 2 * TEXT_OVERHEAD)?;
                 names.insert(text.to_owned());
             }
             Ok(())
         })?;
-        Ok(Categories::of_sorted(names.into_iter()))
+        Categories::new(names)
     }
 
     /// One column as codes of categories, `[rows]`; spaces around a cell do not count.

@@ -101,7 +101,7 @@ impl Vocab {
             let token = token?;
             reservation.reserve(2 * token.len() as u64 + TOKEN_OVERHEAD)?;
             if let Some(before) = ids.insert(token.clone(), id) {
-                let text = format!("token `{token}` is in a vocabulary twice, at {before} and {id}; name each once");
+                let text = format!("`{token}` is given twice, at {before} and {id}; name each once");
                 return Err(Error::Argument(text));
             }
             tokens.push(token);
@@ -287,7 +287,7 @@ mod tests {
             ("pagelock vocabulary 1\n", "cannot be used: it ends after its first line"),
             ("pagelock vocabulary 1\nunknown x\n", "it does not name its unknown token"),
             ("pagelock vocabulary 1\nunknown 1\na\n", "it lacks its unknown token 1"),
-            ("pagelock vocabulary 1\nunknown -1\na\na\n", "token `a` is in a vocabulary twice, at 0 and 1"),
+            ("pagelock vocabulary 1\nunknown -1\na\na\n", "`a` is given twice, at 0 and 1"),
             ("pagelock vocabulary 1\nunknown -1\na\\x\n", "that is not a token"),
             ("pagelock vocabulary 1\nunknown -1\nab\nc", "its last line has no end: it is cut off; write it again"),
         ] {

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use pagelock_data::idx::IdxFile;
 use pagelock_data::text::{BytePairs, Vocab};
-use pagelock_data::{CifarFiles, CsvTable, StoredRows};
+use pagelock_data::{Categories, CifarFiles, CsvTable, StoredRows};
+use pagelock_memory::host_budget;
 use pagelock_tensor::Float;
 
 use super::{FILES, MIB, assert_refused};
@@ -79,6 +80,10 @@ fn an_archive_with_a_long_note() {
 
 fn an_endless_vocabulary() {
     assert_refused(&Vocab::new((0_u64..).map(|i| i.to_string())).unwrap_err());
+    assert_refused(&Categories::new((0_u64..).map(|i| i.to_string())).unwrap_err());
+    let before = host_budget().used();
+    let _kept = Categories::of(&vec!["a".repeat(MIB); 10]).unwrap();
+    assert!(host_budget().used().0 >= before.0 + 2 * MIB as u64);
 }
 
 fn a_long_token() {
@@ -115,7 +120,7 @@ fn pieces_that_are_no_text() {
 #[cfg(feature = "images")]
 mod pictures {
     use pagelock_data::{DataLoader, Dataset, ImageFolder, Result};
-    use pagelock_memory::{ByteSize, host_budget};
+    use pagelock_memory::ByteSize;
     use pagelock_tensor::{Int, Tensor};
 
     use super::*;
