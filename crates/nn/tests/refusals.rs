@@ -265,6 +265,37 @@ fn a_refused_state_dict_has_loaded_nothing() {
 }
 
 #[test]
+fn a_refused_state_of_an_optimizer_has_loaded_nothing() {
+    alone(|| {
+        for dtype in [DType::F32, DType::BF16] {
+            let trained = |lr: f64, steps: usize| {
+                let model = Linear::new(8, 4).unwrap().to_dtype(dtype).unwrap();
+                let mut opt = AdamW::new(model.parameters(), lr);
+                for _ in 0..steps {
+                    let loss = model.forward(&batch([2, 8]).to_dtype(dtype).unwrap()).unwrap().pow(2.0).unwrap();
+                    loss.sum(..).unwrap().backward().unwrap();
+                    opt.step().unwrap();
+                }
+                opt
+            };
+            let saved = trained(0.5, 3).state_dict().unwrap();
+            let mut opt = trained(0.1, 1);
+            let numbers = |opt: &AdamW| -> Vec<Vec<f64>> {
+                let dict = opt.state_dict().unwrap();
+                let state = dict.state.iter().map(|(_, tensor)| tensor.float().unwrap().to_vec().unwrap());
+                [vec![opt.lr()]].into_iter().chain(state).collect()
+            };
+            let opt = RefCell::new(&mut opt);
+            let state = || numbers(&opt.borrow());
+            refusals_change_nothing(state, || opt.borrow_mut().load_state_dict(&saved).is_ok());
+            assert_eq!(state()[0], [0.5]);
+            let loaded: Vec<f64> = saved.state.get("0.exp_avg").unwrap().to_vec().unwrap();
+            assert!(state().contains(&loaded), "{dtype}");
+        }
+    });
+}
+
+#[test]
 fn a_state_dict_of_the_model_itself_is_loaded_as_it_was() {
     alone(|| {
         let layers = (Linear::new(8, 8).unwrap(), Linear::new(8, 8).unwrap());

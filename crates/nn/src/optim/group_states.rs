@@ -162,7 +162,8 @@ impl Entries {
 #[derive(Default)]
 struct ReadSlot {
     tensors: [Option<Tensor>; MAX_STATE_TENSORS],
-    clock: Option<Start>,
+    /// The numbers of its clock, and a clock of its own that has them.
+    clock: Option<(Start, Arc<Clock>)>,
     master: Option<Tensor>,
     has_state: bool,
 }
@@ -174,16 +175,16 @@ struct Clocks {
 
 impl Clocks {
     /// The parameter's own clock, unless it was claimed with other numbers; else a claimed clock with these numbers,
-    /// or a new one.
-    fn of(&mut self, own: Option<Arc<Clock>>, start: Start, device: &tensor::Device) -> tensor::Result<Arc<Clock>> {
-        let is_same = |clock: &Arc<Clock>, at: &Start| clock.numbers.device() == *device && at.bits() == start.bits();
+    /// or the new one.
+    fn of(&mut self, own: Option<Arc<Clock>>, (start, new): (Start, Arc<Clock>)) -> tensor::Result<Arc<Clock>> {
+        let device = new.numbers.device();
+        let is_same = |clock: &Arc<Clock>, at: &Start| clock.numbers.device() == device && at.bits() == start.bits();
         if let Some(own) = own {
             match self.claimed.iter().find(|(clock, _)| Arc::ptr_eq(clock, &own)) {
                 Some((_, at)) if is_same(&own, at) => return Ok(own),
                 Some(_) => {}
                 None => {
-                    let numbers = Clock::of(start.as_slice(), device)?;
-                    own.numbers.copy_(&numbers.numbers)?;
+                    own.numbers.copy_(&new.numbers)?;
                     self.claimed.push((own.clone(), start));
                     return Ok(own);
                 }
@@ -192,7 +193,6 @@ impl Clocks {
         if let Some((clock, _)) = self.claimed.iter().find(|(clock, at)| is_same(clock, at)) {
             return Ok(clock.clone());
         }
-        let new = Clock::of(start.as_slice(), device)?;
         self.claimed.push((new.clone(), start));
         Ok(new)
     }
@@ -217,17 +217,21 @@ impl ReadSlot {
         for (slot, number) in group.slots.iter_mut().zip(&saved.params) {
             slot.follow(moved)?;
             let own = entries.by_number.remove(number);
-            slots.push(own.map_or(Ok(Self::default()), |own| Self::new(optimizer, *number, method, slot, own))?);
+            let mut read = own.map_or(Ok(Self::default()), |own| Self::new(optimizer, *number, method, slot, own))?;
+            if slot.master.is_some() && read.master.is_none() {
+                read.master = Some(in_layout_of(&slot.parameter, &slot.parameter.detach())?);
+            }
+            slots.push(read);
         }
         Ok(slots)
     }
 
-    /// The second pass. This parameter may share a clock of the parameters before it, which are in `clocks`.
+    /// The second pass, which allocates nothing. This parameter may share a clock of the parameters before it, which
+    /// are in `clocks`.
     fn load(self, slot: &mut Slot, clocks: &mut Clocks) -> tensor::Result<()> {
         match (&slot.master, self.master) {
             (Some(own), Some(read)) => own.weights.copy_(&read)?,
-            (Some(own), None) => own.weights.copy_(&in_layout_of(&slot.parameter, &slot.parameter.detach())?)?,
-            (None, read) => slot.master = read.map(|weights| Master { weights }),
+            (_, read) => slot.master = read.map(|weights| Master { weights }),
         }
         let mut own = slot.state.take().unwrap_or(State { tensors: Default::default(), clock: None, is_first: false });
         if !self.has_state {
@@ -239,8 +243,7 @@ impl ReadSlot {
                 (_, read) => *own = read,
             }
         }
-        let device = slot.parameter.device();
-        let clock = self.clock.map(|start| clocks.of(own.clock.take(), start, &device)).transpose()?;
+        let clock = self.clock.map(|read| clocks.of(own.clock.take(), read)).transpose()?;
         slot.state = Some(State { clock, is_first: false, ..own });
         Ok(())
     }
@@ -276,7 +279,9 @@ impl ReadSlot {
             for (to, name) in numbers.iter_mut().zip(clock) {
                 *to = entries.remove(*name).ok_or_else(|| missing(name))?.item()?;
             }
-            read.clock = Some(Start::new(&numbers[..clock.len()]));
+            let start = Start::new(&numbers[..clock.len()]);
+            let new = Clock::of(start.as_slice(), &slot.parameter.device())?;
+            read.clock = Some((start, new));
         }
         match entries.keys().next() {
             None => Ok(read),

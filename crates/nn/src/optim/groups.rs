@@ -179,6 +179,13 @@ impl Groups {
         for (i, Group { slots, .. }) in self.groups.iter().enumerate() {
             slots.iter().try_for_each(|slot| methods.of(i).check_parameter(&slot.parameter))?;
         }
+        let is_expanded = |x: &Tensor| x.dims().iter().zip(x.strides()).any(|(&size, &stride)| size > 1 && stride == 0);
+        if let Some(expanded) = self.slots().find(|slot| is_expanded(&slot.parameter)) {
+            let (shape, name) = (expanded.parameter.dims(), expanded.name.as_deref().unwrap_or("without a name"));
+            let fix = "make it of a `contiguous` tensor";
+            let problem = "is an expanded view, whose elements share memory";
+            return Err(Error::Argument(format!("{optimizer}: the parameter {name}, {shape:?}, {problem}; {fix}")));
+        }
         let mut seen = HashSet::new();
         if let Some(again) = self.slots().find(|slot| !seen.insert(slot.parameter.id())) {
             let (shape, name) = (again.parameter.dims(), again.name.as_deref().unwrap_or("without a name"));

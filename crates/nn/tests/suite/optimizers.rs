@@ -139,6 +139,7 @@ fn the_learning_rate_can_change_between_steps() {
 fn settings_outside_their_range_are_refused_before_anything_changes() {
     let (p, q) = (parameter(), parameter());
     p.sum(..).unwrap().backward().unwrap();
+    let expanded = Parameter::new(Tensor::ones([1]).unwrap().expand([4]).unwrap());
     let refused: Vec<(Box<dyn Optimizer>, &str)> = vec![
         (Box::new(Sgd::new([p.clone()], -0.1)), "Sgd: lr is -0.1; it must be at least 0"),
         (Box::new(Sgd::new([p.clone()], f64::NAN)), "Sgd: lr is NaN; it must be at least 0"),
@@ -165,6 +166,11 @@ fn settings_outside_their_range_are_refused_before_anything_changes() {
         (
             Box::new(AdamW::new([p.clone()], 0.1).group([q.clone()], |group| group.eps(f64::NAN))),
             "AdamW: eps is NaN; it must be at least 0",
+        ),
+        (
+            Box::new(Sgd::new([p.clone(), expanded], 0.1)),
+            "Sgd: the parameter without a name, [4], is an expanded view, whose elements share memory; make it of a \
+             `contiguous` tensor",
         ),
         (
             Box::new(AdamW::new(Vec::<Parameter>::new(), 0.1)),
