@@ -97,7 +97,7 @@
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods))] // see clippy.toml
 
-/// A closure that is always inlined.
+/// A closure that is always inlined, as an argument of a call.
 macro_rules! inlined {
     ($($closure:tt)*) => {
         #[inline(always)]

@@ -3,9 +3,9 @@
 use std::f64::consts::{LN_2, LOG2_E, PI};
 
 use super::elementwise::{binary, formula, unary};
-use super::fused::mixed;
 use crate::autocast::no_autocast;
 use crate::autograd::Saved;
+use crate::cpu::math::half::Half;
 use crate::cpu::{self, CpuView, StoredMut};
 use crate::cuda::{CudaDevice, CudaOut, CudaView, Formula};
 use crate::element::Real;
@@ -93,13 +93,41 @@ unary! {
 /// grad · a / √(a² + b²), the derivative of [`Hypot`] by its first operand.
 struct HypotGrad;
 
-mixed! { HypotGrad[3]: Real, "hypot's gradient", [grad, a, b], |_| [], |R| {
-    let (of_a, of_b) = (a.magnitude(), b.magnitude());
-    let (more, less) = if of_a > of_b { (of_a, of_b) } else { (of_b, of_a) };
-    let ratio = less / more;
-    grad * (a / (more * (R::ONE + ratio * ratio).sqrt()))
-}, map3, "grad * (a / (fabs(a) > fabs(b) \
-? fabs(a) * sqrt(R(1) + (b / a) * (b / a)) : fabs(b) * sqrt(R(1) + (a / b) * (a / b))))" }
+per_type! { HypotGrad[3]: Real }
+
+impl Op<3> for HypotGrad {
+    const NAME: &'static str = "hypot's gradient";
+    const INPUTS: Inputs = Inputs::Broadcast;
+    const PRECISION: Precision = Precision::Widest;
+
+    formula! { 3, "hypot's gradient", [grad, a, b], |_| [], "grad * (a / (fabs(a) > fabs(b) \
+    ? fabs(a) * sqrt(R(1) + (b / a) * (b / a)) : fabs(b) * sqrt(R(1) + (a / b) * (a / b))))" }
+}
+
+impl<R: Real> CpuKernel<R, 3> for HypotGrad {
+    type Out = R;
+
+    fn cpu(&self, [grad, a, b]: [CpuView<'_, R>; 3], out: StoredMut<'_, R>) -> Result<()> {
+        if matches!(out, StoredMut::Halves(_, Half::F16)) {
+            // No square of an `f16` is too large or too small for `f32`: 2.7 times as fast.
+            cpu::map3(grad, a, b, out, inlined!(|grad: R, a: R, b: R| grad * (a / (a * a + b * b).sqrt())));
+            return Ok(());
+        }
+        cpu::map3(
+            grad,
+            a,
+            b,
+            out,
+            inlined!(|grad: R, a: R, b: R| {
+                let (of_a, of_b) = (a.magnitude(), b.magnitude());
+                let (more, less) = if of_a > of_b { (of_a, of_b) } else { (of_b, of_a) };
+                let ratio = less / more;
+                grad * (a / (more * (R::ONE + ratio * ratio).sqrt()))
+            }),
+        );
+        Ok(())
+    }
+}
 
 impl Derivative<3> for HypotGrad {
     const SAVES: Saves = Saves::Inputs;
