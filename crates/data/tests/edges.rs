@@ -111,7 +111,7 @@ fn a_position_past_the_end_of_an_order_has_an_index_that_no_dataset_has() {
         (&BucketSampler::new(&[1, 2, 3], 2, 3).unwrap(), 3),
     ];
     for (sampler, len) in samplers {
-        for position in [len, len + 1, 1_000] {
+        for position in [len, len + 1, 1_000, usize::MAX] {
             let indices = index(sampler, position, 5);
             assert!(indices.iter().all(|&index| index >= 5), "{}: {indices:?}", sampler.identity());
         }
@@ -119,7 +119,9 @@ fn a_position_past_the_end_of_an_order_has_an_index_that_no_dataset_has() {
     }
     let none = DistributedSampler::new(RandomSampler::new(3), 1, 2).unwrap();
     assert_eq!(index(&none, 0, 0), [0; 3]);
-    for sampler in [SubsetRandomSampler::new([], 3).unwrap(), SubsetRandomSampler::new([7], 3).unwrap()] {
+    let endless = WeightedSampler::new([0.0, 1.0], usize::MAX, 3).unwrap();
+    assert_eq!(index(&DistributedSampler::new(endless, 1, 2).unwrap(), usize::MAX / 2, 2), [1; 3]);
+    for sampler in [SubsetRandomSampler::new([], 3), SubsetRandomSampler::new([7], 3)].map(Result::unwrap) {
         assert!(index(&sampler, 1, 5).iter().all(|&index| index >= 5));
     }
 }

@@ -96,7 +96,7 @@ impl Sampler for BucketSampler {
         let batches = Permutation::of(self.seed, place.epoch, 0, n_full);
         let mut bucket = None;
         for (offset, index) in indices.iter_mut().enumerate() {
-            let position = place.position + offset;
+            let position = place.position.saturating_add(offset);
             let (batch, within) = (position / self.batch_size, position % self.batch_size);
             let batch = if batch < n_full { batches.apply(batch) } else { batch };
             *index = self.within_bucket(place.epoch, batch * self.batch_size + within, &mut bucket);

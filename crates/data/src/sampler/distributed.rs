@@ -57,9 +57,11 @@ impl<S: Sampler> Sampler for DistributedSampler<S> {
     }
 
     fn fill(&self, place: Place, indices: &mut [usize]) {
-        let whole = self.order.epoch_len(place.n_samples);
+        let whole = self.order.epoch_len(place.n_samples).max(1) as u128;
         for (offset, index) in indices.iter_mut().enumerate() {
-            let position = ((place.position + offset) * self.world_size + self.rank) % whole.max(1);
+            // The products may have more bits than a `usize`.
+            let of_all = place.position.saturating_add(offset) as u128 * self.world_size as u128 + self.rank as u128;
+            let position = (of_all % whole) as usize;
             self.order.fill(Place { position, ..place }, std::slice::from_mut(index));
         }
     }

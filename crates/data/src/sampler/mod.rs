@@ -98,7 +98,7 @@ pub struct SequentialSampler;
 impl Sampler for SequentialSampler {
     fn fill(&self, place: Place, indices: &mut [usize]) {
         for (offset, index) in indices.iter_mut().enumerate() {
-            *index = place.position + offset;
+            *index = place.position.saturating_add(offset);
         }
     }
 
@@ -144,7 +144,7 @@ impl Sampler for RandomSampler {
     fn fill(&self, place: Place, indices: &mut [usize]) {
         let permutation = Permutation::new(self.seed, place.epoch, place.n_samples);
         for (offset, index) in indices.iter_mut().enumerate() {
-            *index = permutation.apply(place.position + offset);
+            *index = permutation.apply(place.position.saturating_add(offset));
         }
     }
 
@@ -214,7 +214,7 @@ impl Sampler for FixedSampler {
 
     fn fill(&self, place: Place, indices: &mut [usize]) {
         for (offset, index) in indices.iter_mut().enumerate() {
-            *index = self.indices.get(place.position + offset).copied().unwrap_or(NO_SAMPLE);
+            *index = self.indices.get(place.position.saturating_add(offset)).copied().unwrap_or(NO_SAMPLE);
         }
     }
 

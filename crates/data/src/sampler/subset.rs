@@ -44,7 +44,8 @@ impl Sampler for SubsetRandomSampler {
     fn fill(&self, place: Place, indices: &mut [usize]) {
         let permutation = Permutation::new(self.seed, place.epoch, self.indices.len());
         for (offset, index) in indices.iter_mut().enumerate() {
-            *index = self.indices.get(permutation.apply(place.position + offset)).copied().unwrap_or(NO_SAMPLE);
+            let position = permutation.apply(place.position.saturating_add(offset));
+            *index = self.indices.get(position).copied().unwrap_or(NO_SAMPLE);
         }
     }
 

@@ -135,7 +135,7 @@ impl Sampler for WeightedSampler {
     fn fill(&self, place: Place, indices: &mut [usize]) {
         let generator = Generator::new(self.seed).stream(place.epoch);
         for (offset, index) in indices.iter_mut().enumerate() {
-            *index = self.draw(&generator, place.position + offset);
+            *index = self.draw(&generator, place.position.saturating_add(offset));
         }
     }
 
