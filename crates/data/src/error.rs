@@ -267,11 +267,9 @@ impl Error {
     }
 
     /// Turns positions in a batch into the indices of samples.
-    pub(crate) fn locate(self, indices: &[usize]) -> Self {
+    pub(crate) fn locate(self, sample: impl Fn(usize) -> usize) -> Self {
         match self {
             Error::Uneven { index, shape, first, first_shape } => {
-                // A user's function may have stacked more elements than the batch has samples.
-                let sample = |position: usize| indices.get(position).copied().unwrap_or(position);
                 Error::Uneven { index: sample(index), shape, first: sample(first), first_shape }
             }
             other => other,

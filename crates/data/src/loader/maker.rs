@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pagelock_memory::Holder;
-use pagelock_tensor::{Generator, with_seed};
+use pagelock_tensor::{CountedHeap, Generator, with_seed};
 
 use super::order::{Order, OrderKind, Position};
 use super::pinned::PinnedAllocator;
@@ -20,6 +20,7 @@ use super::source::{AnyBatch, BatchSource, Step};
 use crate::dataset::check_index;
 use crate::panics::{drop_quietly, lock};
 use crate::pin::{Slots, WithoutGaps};
+use crate::sampler::make_space;
 use crate::{Error, Result};
 
 /// How batches are made: all settings of a loader.
@@ -64,16 +65,17 @@ impl Recipe {
         let (epoch, order, shard) = (position.epoch, &self.order, reader.as_deref_mut());
         let request = Request { epoch, order, indices: Vec::new(), shard, refusal };
         maker.run(request, |maker, request| {
+            let _charged = self.holder.enter();
             if let OrderKind::Sampler(sampler) = &order.kind {
                 let n_samples = self.source.len();
-                order.batches(sampler).fill(epoch, position.round as usize, n_samples, &mut request.indices);
+                let batches = order.batches(sampler);
+                make_space(&mut request.indices, batches.largest(n_samples), &mut maker.counted)?;
+                batches.fill(epoch, position.round as usize, n_samples, &mut request.indices);
                 maker.progress.begin(request.indices.first().copied());
                 request.refusal.take().map_or(Ok(()), Err)?;
                 request.indices.iter().try_for_each(|&index| check_index(index, n_samples))?;
             }
-            let _charged = self.holder.enter();
-            maker.position = position;
-            maker.is_pinning = self.n_pinned_steps > 0;
+            (maker.position, maker.is_pinning) = (position, self.n_pinned_steps > 0);
             // What is drawn from the default generator does not depend on which worker makes which batch when.
             with_seed(maker.generator(position.seed.unwrap_or_default()).next_u64(), || {
                 if !self.source.make(request, maker, to)? {
@@ -165,7 +167,8 @@ pub(super) struct Maker {
     pinned: Option<Arc<PinnedAllocator>>,
     /// Whether failing samples are left out of their batches.
     skips: bool,
-    indices: Vec<usize>, // allocated once
+    indices: Vec<usize>,          // allocated once
+    counted: Option<CountedHeap>, // for `indices`
     // Of the batch that is being made:
     position: Position,
     shard: Option<usize>,
@@ -210,9 +213,12 @@ impl Maker {
     }
 
     fn locate(&self, error: Error, indices: &[usize]) -> Error {
+        let was_fetched = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
+        // A user's function may have stacked more elements than the batch has samples.
+        let sample = |position| indices.iter().copied().filter(was_fetched).nth(position).unwrap_or(position);
         match error {
             error @ (Error::Sample { .. } | Error::Shard { .. } | Error::AllSkipped { .. }) => error,
-            error => error.locate(&self.not_skipped(indices)).of_batch(indices, self.shard, self.worker),
+            error => error.locate(sample).of_batch(indices, self.shard, self.worker),
         }
     }
 
@@ -276,17 +282,19 @@ impl Maker {
         self.open(reader, *epoch, open)?;
         let ShardReader { next, state: ReaderState::Open(samples), .. } = &mut **reader else { return Ok(false) };
         let mut failure = refusal.take();
-        let (is_wanted, mut has_ended) = (failure.is_none(), false);
+        let (is_wanted, mut n_read) = (failure.is_none(), 0);
         self.progress.begin(Some(*next as usize));
-        while indices.len() < *n_max {
+        while n_read < *n_max {
             let index = *next as usize;
             self.progress.fetch(Some(index));
-            let Some(sample) = read(&mut **samples, is_wanted) else {
-                has_ended = true;
-                break;
-            };
-            *next = next.saturating_add(1);
-            indices.push(index);
+            let Some(sample) = read(&mut **samples, failure.is_none()) else { break };
+            if indices.len() == n_read {
+                match make_space(indices, n_read + 1, &mut self.counted) {
+                    Ok(()) => indices.push(index),
+                    Err(error) => failure = failure.or(Some(error)), // and no further index is listed
+                }
+            }
+            (*next, n_read) = (next.saturating_add(1), n_read + 1);
             match sample {
                 Err(error) if is_wanted && self.skips => self.skip(*epoch, index, &error),
                 Err(error) if failure.is_none() => failure = Some(self.sample_error(index, error)),
@@ -295,10 +303,10 @@ impl Maker {
         }
         self.progress.fetch(None);
         self.report.fetch += start.elapsed();
-        if has_ended {
+        if n_read < *n_max {
             reader.end(); // an iterator may go on after its end
         }
-        let is_left_out = indices.is_empty() || (*drop_last && indices.len() < *n_max);
+        let is_left_out = n_read == 0 || (*drop_last && n_read < *n_max);
         match failure {
             Some(error) if is_wanted || !is_left_out => return Err(error),
             None if !indices.is_empty() => self.check_not_all_skipped(indices.len())?,
@@ -334,11 +342,6 @@ impl Maker {
         Err(Error::AllSkipped { n_samples, index, shard, worker, error: last.error.clone() })
     }
 
-    fn not_skipped(&self, indices: &[usize]) -> Vec<usize> {
-        let was_fetched = |index: &usize| self.skipped.iter().all(|skipped| skipped.index != *index);
-        indices.iter().copied().filter(was_fetched).collect()
-    }
-
     pub(super) fn collate(&mut self, collate: &mut dyn FnMut() -> Result<()>) -> Result<bool> {
         match self.gather_error.take().filter(|_| !self.skips) {
             Some(error) => Err(error),
@@ -371,15 +374,11 @@ impl Maker {
     /// callers must not use it, because every program would compile it.
     fn time<R>(&mut self, part: impl FnOnce(&mut LoaderReport) -> &mut Duration, work: impl FnOnce() -> R) -> R {
         let start = Instant::now();
-        let Some(pinned) = self.pinned.as_ref().filter(|_| self.is_pinning) else {
-            let done = work();
-            *part(&mut self.report) += start.elapsed();
-            return done;
-        };
-        let scope = pinned.enter();
+        let pinned = self.pinned.as_ref().filter(|_| self.is_pinning);
+        let scope = pinned.map(|pinned| pinned.enter());
         let done = work();
         drop(scope);
-        let (waited, pageable) = pinned.finish();
+        let (waited, pageable) = pinned.map(|pinned| pinned.finish()).unwrap_or_default();
         *part(&mut self.report) += start.elapsed().saturating_sub(waited);
         self.report.wait_for_budget += waited;
         self.report.pageable |= u64::from(pageable);

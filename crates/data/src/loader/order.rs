@@ -9,10 +9,13 @@
 //! round 1: shard 0, shard 2
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
+use pagelock_tensor::CountedHeap;
+
+use super::maker::ShardReader;
 use crate::error::check_most;
-use crate::sampler::{BatchSampler, Sampler};
+use crate::sampler::{BatchSampler, MAX_SAMPLES, Sampler};
 use crate::{Error, Result};
 
 /// The most shards that are read, since the loader keeps a position in each.
@@ -54,10 +57,7 @@ impl Share {
 impl Order {
     /// Which shards are read; `None` for a dataset with indices.
     pub(super) fn share(&self) -> Option<&Share> {
-        match &self.kind {
-            OrderKind::Sampler(_) => None,
-            OrderKind::Shards(share) => Some(share),
-        }
+        if let OrderKind::Shards(share) = &self.kind { Some(share) } else { None }
     }
 
     pub(super) fn batches(&self, sampler: &Arc<dyn Sampler>) -> BatchSampler<Arc<dyn Sampler>> {
@@ -75,17 +75,19 @@ impl Order {
             OrderKind::Sampler(sampler) => (1, Some(self.batches(sampler).n_batches(len)? as u64)),
             OrderKind::Shards(share) => (self.check_shards(share.n_read(len))?, None),
         };
-        Ok(Positions { next: start, n_rounds, is_live: vec![true; n_turns], n_live: n_turns })
+        let len_bytes = n_turns * (size_of::<Mutex<ShardReader>>() + 1);
+        let counted = Some(CountedHeap::granted("loader", "the readers of the shards", len_bytes)?);
+        Ok(Positions { next: start, n_rounds, is_live: vec![true; n_turns], n_live: n_turns, _counted: counted })
     }
 
     fn check_shards(&self, n_shards: usize) -> Result<usize> {
         if self.batch_size == 0 {
-            let text = "the batch size is 0; set StreamLoader::batch_size to at least 1";
-            return Err(Error::Argument(text.into()));
+            return Err(Error::Argument("the batch size is 0; set StreamLoader::batch_size to at least 1".into()));
         }
         if n_shards == 0 {
             return Err(Error::empty_dataset());
         }
+        check_most("the batch size", self.batch_size, MAX_SAMPLES, "64 is usual")?;
         check_most("n_shards", n_shards, MAX_SHARDS, "put more samples into each, or divide them among processes")?;
         Ok(n_shards)
     }
@@ -135,6 +137,7 @@ pub(super) struct Positions {
     n_rounds: Option<u64>, // for a dataset with indices; the ends of shards are found by reading
     is_live: Vec<bool>,    // by turn: whether the shard may have more
     n_live: usize,
+    _counted: Option<CountedHeap>, // for `is_live` and the shards' readers
 }
 
 impl Positions {

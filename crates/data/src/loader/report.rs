@@ -241,10 +241,6 @@ mod tests {
             let chosen = report(making * MS, working * MS).best_num_workers(8);
             assert_eq!(chosen, num_workers, "{making} ms to make, {working} ms to use");
         }
-    }
-
-    #[test]
-    fn batches_that_take_hardly_any_time_want_no_worker_and_none_made_want_one() {
         assert_eq!(report(Duration::from_micros(9), MS).best_num_workers(8), 0);
         assert_eq!(LoaderReport::default().best_num_workers(8), 1);
         assert_eq!(report(MS, MS).best_num_workers(0), 0);

@@ -239,7 +239,7 @@ impl Sampler for Arc<dyn Sampler> {
 }
 
 /// The most samples of a batch, since their indices are kept in memory.
-const MAX_SAMPLES: usize = 1 << 28;
+pub(crate) const MAX_SAMPLES: usize = 1 << 28;
 
 /// A sampler's order cut into batches.
 ///
@@ -334,6 +334,11 @@ impl<S: Sampler> BatchSampler<S> {
         self.sampler.fill(Place { epoch, position, n_samples }, indices);
     }
 
+    /// How many indices the largest batch has.
+    pub(crate) fn largest(&self, n_samples: usize) -> usize {
+        self.batch_size.min(self.sampler.epoch_len(n_samples)).min(MAX_SAMPLES)
+    }
+
     /// The identity of the order, with a hash of some of its indices, because a sampler's own identity may say too
     /// little.
     pub(crate) fn order(&self, n_samples: usize) -> String {
@@ -345,6 +350,17 @@ impl<S: Sampler> BatchSampler<S> {
         let n_indices = if n_samples == 0 { 0 } else { self.sampler.epoch_len(n_samples) };
         format!("{}, {}", self.sampler.identity(), Hash::of_numbers(probes(n_indices).map(place)))
     }
+}
+
+/// Makes space for `n` indices in `list`, whose memory `counted` counts in the budget.
+pub(crate) fn make_space(list: &mut Vec<usize>, n: usize, counted: &mut Option<CountedHeap>) -> Result<()> {
+    if n > list.capacity() {
+        let n = n.max(2 * list.capacity());
+        let granted = CountedHeap::granted("loader", "the indices of a batch", n * size_of::<usize>())?;
+        list.reserve_exact(n - list.len());
+        *counted = Some(granted);
+    }
+    Ok(())
 }
 
 /// Half-rounds of the permutation below. With 8, none of the tests of positions, pairs and neighbors could tell the

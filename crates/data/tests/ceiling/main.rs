@@ -61,6 +61,9 @@ const CASES: &[(&str, fn())] = &[
     ("weights that do not fit", many_weights),
     ("parts that do not fit", large_parts),
     ("lists of samples", lists_of_samples),
+    ("batches of many samples", batches_of_many_samples),
+    ("a stream in batches of many samples", a_stream_in_batches_of_many_samples),
+    ("a million shards", a_million_shards),
 ];
 
 #[test]
@@ -324,4 +327,66 @@ fn large_parts() {
     assert_refused(&Subset::new(Mebibytes(2 * half), 0..2 * half).err().unwrap());
     let parts = random_split(Mebibytes(200_000), [100_000; 2], &Generator::new(0)).unwrap();
     assert_eq!(parts.each_ref().map(Dataset::len), [100_000; 2]);
+}
+
+/// Samples that take no memory: as a dataset, and in endless shards.
+struct Nothing(usize);
+
+impl Dataset for Nothing {
+    type Sample = ();
+
+    fn len(&self) -> usize {
+        self.0
+    }
+
+    fn get(&self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl IterableDataset for Nothing {
+    type Sample = ();
+
+    fn n_shards(&self) -> usize {
+        self.0
+    }
+
+    fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<()>> {
+        Ok(Box::new(std::iter::repeat_with(|| Ok(()))))
+    }
+}
+
+fn count(samples: Vec<()>) -> Result<usize> {
+    Ok(samples.len())
+}
+
+fn batches_of_many_samples() {
+    for n_workers in [0, 2] {
+        let loader = DataLoader::with_collate(Nothing(1 << 30), count).batch_size(1 << 28).num_workers(n_workers);
+        loader.iter().for_each(|batch| assert_refused(&batch.unwrap_err()));
+        assert_eq!(loader.batch_size(1 << 20).iter().next().unwrap().unwrap(), 1 << 20);
+    }
+}
+
+/// The batches after a refused one begin where it ends.
+fn a_stream_in_batches_of_many_samples() {
+    let loader = || StreamLoader::with_collate(Nothing(1), count);
+    assert!(loader().batch_size(usize::MAX).iter().next().unwrap().is_err());
+    for n_workers in [0, 1] {
+        let loader = loader().batch_size(1 << 23).num_workers(n_workers);
+        loader.iter().take(2).for_each(|batch| assert_refused(&batch.unwrap_err()));
+        assert_eq!(loader.state().batch, 2);
+        assert_eq!(loader.batch_size(1 << 20).iter().next().unwrap().unwrap(), 1 << 20);
+    }
+}
+
+/// 40 MiB of readers for each loop.
+fn a_million_shards() {
+    let loader = || StreamLoader::with_collate(Nothing(1 << 20), count);
+    let (first, second) = (loader(), loader());
+    let mut loop_of_first = first.iter();
+    assert_eq!(loop_of_first.next().unwrap().unwrap(), 1);
+    assert_refused(&second.iter().next().unwrap().unwrap_err());
+    drop(loop_of_first);
+    assert_eq!(second.iter().next().unwrap().unwrap(), 1);
 }
