@@ -6,6 +6,10 @@ use std::sync::Arc;
 use pagelock_tensor::text::type_name;
 
 use crate::Result;
+use crate::error::check_most;
+
+/// The most samples that are read only to be dropped.
+pub(crate) const MAX_READ: usize = 1 << 32;
 
 /// The samples of a shard, in order.
 pub type Samples<S> = Box<dyn Iterator<Item = Result<S>> + Send>;
@@ -69,8 +73,11 @@ pub trait IterableDataset: Send + Sync + 'static {
     /// and dropped; override this if the dataset can seek.
     ///
     /// # Errors
-    /// As [`shard`](Self::shard).
+    /// As [`shard`](Self::shard). By default, also [`Error::Argument`](crate::Error::Argument) for a start above 2^32,
+    /// since an endless stream would be read for years.
     fn shard_from(&self, shard: usize, epoch: u64, start: u64) -> Result<Samples<Self::Sample>> {
+        let how = "samples before it are read and dropped; override `IterableDataset::shard_from` to seek";
+        check_most("the first sample", start as usize, MAX_READ, how)?;
         let mut samples = self.shard(shard, epoch)?;
         for _ in 0..start {
             if samples.next().is_none() {

@@ -368,7 +368,7 @@ fn a_state_of_another_stream_is_refused_with_both() {
 fn a_place_behind_the_end_of_a_stream_is_an_error_and_not_silence() {
     for n_workers in [0, 1, 3] {
         let loader = stream("a.txt", &[5, 1, 4]).num_workers(n_workers);
-        for (round, turn) in [(2, 2), (3, 0), (3, 1), (4, 0), (1_000, 2), (u64::MAX, 0), (u64::MAX, 2)] {
+        for (round, turn) in [(2, 2), (3, 0), (3, 1), (4, 0), (1_000, 2), (1 << 30, 0), (1 << 30, 2)] {
             loader.resume(LoaderState { batch: round, turn: Some(turn), ..loader.state() }).unwrap();
             let mut batches = loader.iter();
             let error = batches.next().expect("an error").unwrap_err().to_string();
@@ -477,4 +477,29 @@ fn a_shard_that_panicked_is_over_until_the_loader_is_resumed() {
 
     assert_eq!(values(epoch), [Some(2), Some(3)]);
     assert_eq!(values(resumed.iter()), [Some(2), Some(12), Some(3), Some(13)]);
+}
+
+#[test]
+fn a_state_far_past_what_can_be_read_is_refused_without_reading() {
+    struct Endless(bool);
+
+    impl IterableDataset for Endless {
+        type Sample = i64;
+
+        fn shard(&self, _shard: usize, _epoch: u64) -> Result<Samples<i64>> {
+            Ok(Box::new((0..i64::MAX).map(Ok)))
+        }
+
+        fn n_shards(&self) -> usize {
+            if self.0 { 2 } else { 1 }
+        }
+    }
+
+    for has_two_shards in [false, true] {
+        let loader = StreamLoader::with_collate(Endless(has_two_shards), Ok).batch_size(4);
+        let state = LoaderState { batch: u64::MAX, ..loader.state() };
+        loader.resume(state).unwrap();
+        let error = loader.iter().next().unwrap().unwrap_err().to_string();
+        assert!(error.contains("the first sample is 18446744073709551615, but must be at most 4294967296"), "{error}");
+    }
 }

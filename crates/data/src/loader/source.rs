@@ -12,7 +12,7 @@ use pagelock_tensor::Generator;
 use super::maker::{Maker, Request};
 use crate::Result;
 use crate::dataset::Dataset;
-use crate::iterable::{IterableDataset, Samples};
+use crate::iterable::{IterableDataset, MAX_READ, Samples};
 use crate::pin::{PinMemory, Slots};
 
 /// A reusable slot for a batch, whose type only the source, the steps and the program know.
@@ -131,7 +131,9 @@ where
         if !matches!(catch_unwind(AssertUnwindSafe(has)), Ok(Ok(false))) {
             return None; // it has that sample, or making its batch reports the error
         }
-        let count = || self.dataset.shard(shard, epoch).map(|samples| (0..index).zip(samples).count() as u64);
+        let count = || {
+            self.dataset.shard(shard, epoch).map(|samples| samples.take(MAX_READ.min(index as usize)).count() as u64)
+        };
         Some(catch_unwind(AssertUnwindSafe(count)).unwrap_or(Ok(0)).unwrap_or(0))
     }
 
