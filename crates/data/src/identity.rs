@@ -3,8 +3,13 @@
 
 use std::fmt;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, OnceLock};
+use std::thread::{self, ThreadId};
 
 use flate2::Crc;
+
+use crate::panics::lock;
 
 /// The longest name; longer ones are cut and end in their hash.
 const MAX_LINE_BYTES: usize = 160;
@@ -56,6 +61,31 @@ pub(crate) fn one_line(name: &str) -> String {
     }
     let start: String = line.chars().take(MAX_LINE_BYTES / 2).collect();
     format!("{start}… {}", Hash::of(line.as_bytes()))
+}
+
+/// The names of a loader's order and dataset, which the program's code gives once. It runs without a lock, since it
+/// may ask the same loader for its state.
+#[derive(Default)]
+pub(crate) struct Names {
+    known: OnceLock<(String, String)>,
+    naming: Mutex<Vec<ThreadId>>, // threads that run that code
+}
+
+impl Names {
+    /// The names. They are empty for a thread that is in the middle of `names`, which would never end otherwise.
+    pub(crate) fn get_or(&self, names: impl FnOnce() -> (String, String)) -> (String, String) {
+        let this_thread = thread::current().id();
+        if self.known.get().is_none() {
+            if lock(&self.naming).contains(&this_thread) {
+                return Default::default();
+            }
+            lock(&self.naming).push(this_thread);
+            let names = catch_unwind(AssertUnwindSafe(names));
+            lock(&self.naming).retain(|thread| *thread != this_thread);
+            let _ = self.known.set(names.unwrap_or_else(|panic| resume_unwind(panic))); // or another thread was faster
+        }
+        self.known.get().cloned().unwrap_or_default()
+    }
 }
 
 /// Some of `n` positions, from the first to the last.

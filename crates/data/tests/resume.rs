@@ -1,8 +1,9 @@
 //! A loader resumes only from a state of its own. A state of another seed, order, dataset or size is refused with both
 //! values. A position beyond the end and a damaged line are refused too.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use pagelock_data::{
@@ -477,6 +478,38 @@ fn a_shard_that_panicked_is_over_until_the_loader_is_resumed() {
 
     assert_eq!(values(epoch), [Some(2), Some(3)]);
     assert_eq!(values(resumed.iter()), [Some(2), Some(12), Some(3), Some(13)]);
+}
+
+/// Names itself by the state of the loader that reads it.
+struct Circular(Mutex<Weak<DataLoader<Tensor>>>);
+
+impl Dataset for Circular {
+    type Sample = Tensor;
+
+    fn len(&self) -> usize {
+        2
+    }
+
+    fn get(&self, _index: usize) -> Result<Tensor> {
+        Ok(Tensor::zeros(())?)
+    }
+
+    fn identity(&self) -> String {
+        let loader = self.0.lock().unwrap().upgrade().expect("the loader was dropped");
+        format!("inside `{}`", loader.state().dataset)
+    }
+}
+
+#[test]
+fn a_dataset_may_use_the_state_of_its_loader_in_its_name() {
+    let loader = Arc::new_cyclic(|loader| DataLoader::new(Circular(Mutex::new(loader.clone()))));
+    for _ in 0..2 {
+        assert_eq!(loader.state().dataset, "inside ``");
+    }
+    let lost = DataLoader::new(Circular(Mutex::default()));
+    for _ in 0..2 {
+        assert!(catch_unwind(AssertUnwindSafe(|| lost.state())).is_err(), "the dataset panics each time");
+    }
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::pool::WorkerPool;
 use super::report::{LoaderReport, Outcome, Skipped};
 use super::settings::Settings;
 use super::source::{BatchSource, Step};
-use crate::identity::one_line;
+use crate::identity::{Names, one_line};
 use crate::opaque::Opaque;
 use crate::panics::lock;
 use crate::state::LoaderState;
@@ -20,10 +20,10 @@ use crate::{Error, Result};
 
 pub(super) struct Core {
     pub(super) recipe: Recipe,
-    identity: OnceLock<(String, String)>, // the order and the dataset, as states name them
-    pinned: OnceLock<PinnedPool>,         // memory for page-locked batches
-    progress: Mutex<Progress>,            // guards the position and the report
-    idle: Mutex<Option<WorkerPool>>,      // guards workers between two epochs
+    identity: Names,                 // of the order and the dataset, in states
+    pinned: OnceLock<PinnedPool>,    // memory for page-locked batches
+    progress: Mutex<Progress>,       // guards the position and the report
+    idle: Mutex<Option<WorkerPool>>, // guards workers between two epochs
 }
 
 /// The position of a loader, and what it has done so far.
@@ -53,7 +53,7 @@ impl Core {
         let order = Order { batch_size: 1, drop_last: false, kind };
         let (settings, holder) = (Settings::default(), Holder::named("loader"));
         let recipe = Recipe { source, steps: Vec::new(), n_pinned_steps: 0, order, settings, holder };
-        let (identity, pinned) = (OnceLock::new(), OnceLock::new());
+        let (identity, pinned) = (Names::default(), OnceLock::new());
         let (progress, idle) = (Mutex::default(), Mutex::new(None));
         Opaque::new(Self { recipe, identity, pinned, progress, idle })
     }
@@ -65,7 +65,7 @@ impl Core {
     /// The recipe, to be changed. Drops the workers, the page-locked memory and the identity that were made from it
     /// before.
     pub(super) fn recipe_mut(&mut self) -> &mut Recipe {
-        (self.idle, self.identity, self.pinned) = (Mutex::new(None), OnceLock::new(), OnceLock::new());
+        (self.idle, self.identity, self.pinned) = (Mutex::new(None), Names::default(), OnceLock::new());
         &mut self.recipe
     }
 
@@ -128,7 +128,7 @@ impl Core {
             };
             (one_line(&order), one_line(&self.recipe.source.identity()))
         };
-        let (order, dataset) = self.identity.get_or_init(names).clone();
+        let (order, dataset) = self.identity.get_or(names);
         let (turn, len) = self.recipe.order.share().map_or((None, n), |share| (Some(turn), share.n_read(n)));
         LoaderState { epoch, batch, turn, seed, len, batch_size: *batch_size, drop_last: *drop_last, order, dataset }
     }
