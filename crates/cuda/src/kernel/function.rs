@@ -20,7 +20,7 @@ use crate::{
 /// The most arguments of a [`KernelFunction`].
 pub const MAX_ARGUMENTS: usize = 24;
 
-const MAX_EARLY_BLOCKS: u64 = 1024;
+const MAX_EARLY_BLOCKS: u128 = 1024;
 const DEFAULT_SHARED_BYTES: u32 = 48 << 10; // needs no attribute
 const MAX_SHARED_ATTRIBUTE: u32 = 8; // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
@@ -122,7 +122,7 @@ impl KernelFunction {
     /// Whether to start early. Larger grids gain nothing: their waiting blocks would take the place of blocks of the
     /// kernel before them.
     fn start(&self, launch: &Launch) -> Start {
-        let blocks: u64 = launch.grid.iter().map(|&blocks| u64::from(blocks)).product();
+        let blocks: u128 = launch.grid.iter().map(|&blocks| u128::from(blocks)).product();
         if self.is_dependent && blocks <= MAX_EARLY_BLOCKS { Start::Early } else { Start::InTurn }
     }
 
