@@ -133,7 +133,7 @@ impl StreamCore {
         lock(&self.capture)
     }
 
-    fn handles(&self) -> &Handles {
+    pub(super) fn handles(&self) -> &Handles {
         &self.device.core().handles
     }
 

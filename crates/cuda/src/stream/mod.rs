@@ -248,13 +248,14 @@ impl StreamCore {
         self.refuse_capturing().map_err(Unqueued::NotQueued)?;
         Self::refuse_captured(accesses).map_err(Unqueued::NotQueued)?;
         self.device.core().release_finished();
+        let mut removed = Vec::new(); // dropped without the turns
         let _turns = take_turns(accesses);
         self.order_after_conflicts(accesses).map_err(Unqueued::NotQueued)?;
         let submitted = catch_unwind(AssertUnwindSafe(|| submit(self.driver(), self.queue.handle)));
         let submitted = submitted.unwrap_or(Err(Failure { call: Call::Launch, status: Status::UNKNOWN }));
         let at = self.count_work();
         for access in accesses {
-            access.note(self, at);
+            removed.extend(access.note(self, at));
         }
         submitted.map_err(Unqueued::MaybeQueued)
     }

@@ -13,7 +13,8 @@
 //! buffer's marks begin as if that work had written it.
 //!
 //! Two threads may use parts of one buffer on two streams at once, so only a stream that has waited for a mark's work
-//! drops the mark.
+//! drops the mark, unless the work is known to be done. Before a buffer gets a mark more than [`MANY`], the streams of
+//! its marks are queried, so that streams without work do not pile up.
 //!
 //! Between the check of the marks and the note of the new use, nobody may start a conflicting use. For most work the
 //! borrow checker ensures that, since a writer borrows the buffer exclusively. But a graph shares its buffers with
@@ -56,6 +57,9 @@ pub(crate) struct Uses {
     in_captures: AtomicU8, // `READ` and `WRITTEN`, by any capture. Relaxed: see the head of the file
 }
 
+/// So many other streams use a buffer before their work is looked at.
+const MANY: usize = 16;
+
 const READ: u8 = 1;
 const WRITTEN: u8 = 2;
 
@@ -68,7 +72,7 @@ struct Marks {
 
 /// A stream's latest uses, by the numbers of its work; 0 where there was none.
 #[derive(Clone, Copy, Default)]
-struct Mark {
+pub(super) struct Mark {
     wrote: u64,
     used: u64,
 }
@@ -169,9 +173,18 @@ impl<'a> Access<'a> {
         self.allocation
     }
 
-    /// Adds the work that `stream` must wait for: before a read all writes, before a write all uses.
-    fn add_dependencies(&self, stream: &StreamCore, dependencies: &mut Vec<Dependency>) {
+    /// Adds the work that `stream` must wait for: before a read all writes, before a write all uses. If this use adds
+    /// a mark to many, their streams become `crowd`.
+    fn add_dependencies(
+        &self,
+        stream: &StreamCore,
+        dependencies: &mut Vec<Dependency>,
+        crowd: &mut Vec<Arc<StreamCore>>,
+    ) {
         let marks = lock(&self.uses.marks);
+        if marks.others.len() >= MANY && !marks.others.iter().any(|(other, _)| other.is_same_stream(stream)) {
+            crowd.extend(marks.others.iter().map(|(other, _)| other.clone()));
+        }
         let home = std::iter::once((&self.uses.home, &marks.home));
         for (other, mark) in home.chain(marks.others.iter().map(|(other, mark)| (other, mark))) {
             let at = if self.writes { mark.used } else { mark.wrote };
@@ -199,22 +212,31 @@ impl<'a> Access<'a> {
         self.is_launch || self.uses.in_captures.load(Relaxed) & conflicting != 0
     }
 
-    /// Adds this use, which is work number `at`. A write drops the marks of work that `stream` has waited for.
-    pub(super) fn note(&self, stream: &Arc<StreamCore>, mut at: u64) {
+    /// Adds this use, which is work number `at`. A write removes the marks of work that `stream` has waited for, and
+    /// every use removes those of finished work if there are many. The result is to be dropped without locks, since
+    /// streams may end with their marks.
+    pub(super) fn note(&self, stream: &Arc<StreamCore>, mut at: u64) -> Vec<(Arc<StreamCore>, Mark)> {
+        let mut removed = Vec::new();
         let mut marks = lock(&self.uses.marks);
+        if marks.others.len() >= MANY {
+            removed.extend(marks.others.extract_if(.., |(other, mark)| other.is_done(mark.used)));
+        }
         if self.writes && !marks.others.is_empty() {
             let waited_for = lock(&stream.queue.waited_for);
             // Another thread may have made the stream wait since this work was submitted. A stream that comes after this
             // use must come after such waits, too. They are counted before they are in `waited_for`.
             at = at.max(stream.submitted());
             let is_covered = |other: &StreamCore, mark: &Mark| waited_for.covers(other.queue.id, mark.used);
-            marks.others.retain(|(other, mark)| other.is_same_stream(stream) || !is_covered(other, mark));
+            let is_over =
+                |(other, mark): &mut (Arc<StreamCore>, Mark)| !other.is_same_stream(stream) && is_covered(other, mark);
+            removed.extend(marks.others.extract_if(.., is_over));
         }
         let mark = marks.mark_of(stream, &self.uses.home);
         mark.used = mark.used.max(at);
         if self.writes {
             mark.wrote = mark.wrote.max(at);
         }
+        removed
     }
 }
 
@@ -264,9 +286,18 @@ impl StreamCore {
         self.queue.id == other.queue.id
     }
 
+    /// Notes that all work is done, if it is.
+    fn note_if_idle(&self) {
+        let submitted = self.submitted();
+        if self.handles().is_idle(self.driver(), self.queue.handle) {
+            self.note_done(submitted);
+        }
+    }
+
     pub(super) fn order_after_conflicts(&self, accesses: &[Access<'_>]) -> Result<()> {
-        let mut dependencies = Vec::new();
-        accesses.iter().for_each(|access| access.add_dependencies(self, &mut dependencies));
+        let (mut dependencies, mut crowd) = (Vec::new(), Vec::new());
+        accesses.iter().for_each(|access| access.add_dependencies(self, &mut dependencies, &mut crowd));
+        crowd.iter().for_each(|stream| stream.note_if_idle());
         // Wait once for each stream, for its latest work.
         dependencies.sort_unstable_by_key(|dependency| (dependency.stream.queue.id, dependency.at));
         let by_stream = dependencies.chunk_by(|one, next| one.stream.is_same_stream(&next.stream));
@@ -318,7 +349,7 @@ mod tests {
 
     fn waited_for(access: Access<'_>, stream: &Stream) -> usize {
         let mut dependencies = Vec::new();
-        access.add_dependencies(stream.core(), &mut dependencies);
+        access.add_dependencies(stream.core(), &mut dependencies, &mut Vec::new());
         dependencies.len()
     }
 
@@ -391,5 +422,22 @@ mod tests {
 
         assert_eq!(waited_for(uses.read(), &two), 0);
         assert_eq!(waited_for(uses.write(), &two), 1);
+    }
+
+    #[test]
+    fn a_buffer_that_ever_new_streams_read_keeps_few_of_them() {
+        let device = Device::software(Config::default()).unwrap();
+        let home = device.stream().unwrap();
+        let uses = Uses::new(home.core().clone(), 0);
+        let mut ids = std::collections::BTreeSet::new();
+
+        for _ in 0..10 * MANY {
+            let reader = device.stream().unwrap();
+            assert!(reader.core().enqueue(&[uses.read()], |_, _| Ok(())).is_ok());
+            ids.insert(reader.core().id());
+        }
+
+        assert!(ids.len() <= MANY + 1, "{} queues", ids.len());
+        assert!(lock(&uses.marks).others.len() <= MANY + 1);
     }
 }
