@@ -252,7 +252,8 @@ impl Device {
     /// this process queued.
     ///
     /// # Errors
-    /// [`Error::Driver`], also while a stream captures; the call invalidates the capture.
+    /// [`Error::Capturing`] while a stream of this device captures, since the wait would invalidate the capture;
+    /// [`Error::Driver`].
     ///
     /// # Examples
     /// ```
@@ -265,7 +266,7 @@ impl Device {
     /// ```
     pub fn synchronize_context(&self) -> Result<()> {
         host_function::refuse_inside()?;
-        Ok(self.core.shared.driver.synchronize()?)
+        self.core.handles.synchronize_context(&*self.core.shared.driver)
     }
 
     /// Lets copies from `peer` to this device take the direct path between the devices. Returns whether the hardware

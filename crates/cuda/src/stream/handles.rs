@@ -6,6 +6,7 @@
 use crate::{
     device_shared::DeviceShared,
     driver::{self, Driver, EventHandle, EventTiming, GraphHandle, Status, StreamHandle},
+    error::{Error, Result},
     sync::{Mutex, lock},
 };
 
@@ -51,6 +52,15 @@ impl Handles {
         let all = lock(&self.0); // no capture can begin while this is locked; the query would invalidate it
         // SAFETY: as above.
         !captures(&all, stream) && unsafe { driver.query_stream(stream) } == Ok(true)
+    }
+
+    /// Waits for all work in the context, or refuses it while a stream captures.
+    pub(crate) fn synchronize_context(&self, driver: &dyn Driver) -> Result<()> {
+        let all = lock(&self.0); // no capture can begin while this is locked
+        if all.iter().any(|known| known.is_capturing) {
+            return Err(Error::Capturing);
+        }
+        Ok(driver.synchronize()?)
     }
 
     /// Waits until all work that was queued on any stream is done.

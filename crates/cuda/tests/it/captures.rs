@@ -5,7 +5,7 @@ use std::thread;
 
 use pagelock_cuda::{
     Device, DeviceBuffer, Error, Graph, Pinned, Recording, Shared, Stream, Uninit,
-    driver::Call,
+    driver::{Call, Status},
     software::{Effect, Fault, Machine},
 };
 
@@ -272,11 +272,12 @@ fn an_update_waits_for_launches_on_every_stream() {
 }
 
 /// A stream on which a capture ended although the driver reported that it was invalid.
-fn stream_of_an_invalid_capture(device: &Device) -> Stream {
+fn stream_of_an_invalid_capture(machine: &Machine) -> Stream {
     let mut captured_on = None;
-    let invalid = device.capture(|stream| {
+    let is_invalid = Fault::at(0).call(Call::EndCapture).status(Status::STREAM_CAPTURE_INVALIDATED);
+    machine.fail(is_invalid.effect(Effect::Done));
+    let invalid = machine.device(0).unwrap().capture(|stream| {
         captured_on = Some(stream.clone());
-        assert!(device.synchronize_context().is_err());
         Ok(())
     });
     assert!(matches!(invalid, Err(Error::Driver(_))));
@@ -285,14 +286,31 @@ fn stream_of_an_invalid_capture(device: &Device) -> Stream {
 
 #[test]
 fn the_stream_of_an_invalid_capture_is_waited_for_again() {
-    on_every_device(|device| {
-        let stream = stream_of_an_invalid_capture(device);
+    for machine in [lazy(0), moody(0), threaded(0)] {
+        let (device, stream) = (machine.device(0).unwrap(), stream_of_an_invalid_capture(&machine));
         let mut target = stream.zeros::<u32>(LEN).unwrap();
-        let ticket = stream.upload(Pinned::from_slice(device, &[7; LEN]).unwrap(), &mut target).unwrap();
+        let ticket = stream.upload(Pinned::from_slice(&device, &[7; LEN]).unwrap(), &mut target).unwrap();
         device.synchronize().unwrap();
         assert!(stream.is_idle().unwrap());
         ticket.wait().unwrap();
         assert_eq!(stream.read(&target).unwrap(), [7; LEN]);
+    }
+}
+
+#[test]
+fn waiting_for_the_context_is_refused_while_a_stream_captures_and_spoils_no_capture() {
+    on_every_device(|device| {
+        let mut buffer = device.stream().unwrap().zeros::<u32>(LEN).unwrap();
+        let recording = device.capture(|stream| {
+            let refused = thread::scope(|scope| scope.spawn(|| device.synchronize_context()).join().unwrap());
+            assert!(matches!(refused, Err(Error::Capturing)));
+            stream.fill(&mut buffer, 7)
+        });
+        let graph = recording.unwrap().with(buffer).unwrap();
+        device.synchronize_context().unwrap();
+        let stream = device.stream().unwrap();
+        graph.launch(&stream).unwrap();
+        assert_eq!(stream.read(&*graph).unwrap(), [7; LEN]);
     });
 }
 
@@ -300,7 +318,7 @@ fn the_stream_of_an_invalid_capture_is_waited_for_again() {
 fn a_device_ends_after_the_work_on_the_stream_of_an_invalid_capture() {
     let machine = lazy(0);
     let device = machine.device(0).unwrap();
-    let stream = stream_of_an_invalid_capture(&device);
+    let stream = stream_of_an_invalid_capture(&machine);
     let mut target = stream.zeros::<u32>(LEN).unwrap();
     drop(stream.upload(Pinned::from_slice(&device, &[7; LEN]).unwrap(), &mut target).unwrap());
     (0..50).for_each(|value| stream.fill(&mut target, value).unwrap());
