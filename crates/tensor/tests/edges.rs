@@ -364,3 +364,16 @@ fn the_range_of_a_histogram_must_not_overflow() {
     let x = x.to_dtype(DType::F64).unwrap();
     assert_eq!(x.histc(3, -3.3e38, 3.3e38).unwrap().to_vec::<f64>().unwrap(), [1.0; 3]);
 }
+
+#[test]
+fn sizes_of_padding_are_added_without_overflow() -> Result<()> {
+    let x = Tensor::new([1.0, 2.0, 3.0, 4.0])?;
+    for mode in [PadMode::Constant(7.0), PadMode::Replicate] {
+        let filled = if mode == PadMode::Replicate { [1.0; 4] } else { [7.0; 4] };
+        assert_eq!(floats(&x.pad(&[isize::MAX, -isize::MAX], mode)?)?, filled);
+        assert_eq!(x.pad(&[isize::MIN, isize::MAX], mode)?.dims(), [3]);
+        assert!(x.pad(&[isize::MAX, isize::MAX], mode).is_err());
+        assert!(x.pad(&[isize::MIN, isize::MIN], mode).is_err());
+    }
+    Ok(())
+}

@@ -282,14 +282,14 @@ impl View for Window {
 
 /// The length of a dimension that is padded by at most `most` on each side, or cut.
 fn padded_len(x: &Raw, dim: usize, [before, after]: [isize; 2], most: isize) -> Result<usize> {
-    let len = (x.shape()[dim] as isize).saturating_add(before).saturating_add(after);
+    let len = x.shape()[dim] as i128 + before as i128 + after as i128;
     if len < 0 || before.max(after) > most {
         return Err(Error::Argument(format!(
             "pad: dimension {dim} of {} cannot be padded or cut by {before} and {after}; pad or cut less",
             x.shape()
         )));
     }
-    Ok(len as usize)
+    Ok(usize::try_from(len).unwrap_or(usize::MAX))
 }
 
 /// Pads a dimension with elements of `x`, or cuts it.
@@ -315,7 +315,7 @@ fn pad_dim(x: &Raw, dim: usize, [before, after]: [isize; 2], mode: PadMode) -> R
         _ if i >= size => 2 * (size - 1) - i,
         _ => i,
     };
-    entries(x, dim as isize, len, |i| number(i as isize - before) as usize)
+    entries(x, dim as isize, len, |i| number((i as isize).saturating_sub(before)) as usize)
 }
 
 /// Joins the kept part of `x` with the padding in front of it and behind it.
