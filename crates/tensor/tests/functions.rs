@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pagelock_tensor::autograd::{self, Backward, Context, Function, Tolerance, gradcheck, gradgradcheck};
-use pagelock_tensor::{DType, Result, Tensor, is_grad_enabled, no_grad};
+use pagelock_tensor::{DType, Error, Result, Tensor, is_grad_enabled, no_grad};
 
 type Gradients = Vec<Option<Tensor>>;
 
@@ -376,5 +376,30 @@ fn half_types_have_functions_too() -> Result<()> {
     let x = Tensor::from_slice(&[half::f16::from_f32(2.0)], 1)?.set_requires_grad(true);
     a_times_b_squared().apply(&[&x, &x])?.backward()?;
     assert_eq!(x.grad().unwrap().item::<half::f16>()?, half::f16::from_f32(12.0));
+    Ok(())
+}
+
+#[test]
+fn a_check_with_a_negative_tolerance_is_refused() -> Result<()> {
+    let (a, empty) = (Tensor::rand([2])?, |x: &[Tensor]| x[0].narrow(0, 0, 0));
+    for wrong in [-1.0, f64::NAN] {
+        for tolerance in [
+            Tolerance { absolute: wrong, ..Tolerance::default() },
+            Tolerance { relative: wrong, ..Tolerance::default() },
+        ] {
+            assert!(matches!(gradcheck(empty, &[&a], tolerance), Err(Error::Argument(_))));
+        }
+    }
+    gradcheck(empty, &[&a], Tolerance::default())
+}
+
+#[test]
+fn a_wrong_gradient_of_an_empty_result_is_an_error() -> Result<()> {
+    let wrong = || Custom {
+        forward: |_, inputs| inputs[0].narrow(0, 0, 0),
+        backward: |_, _| Ok(vec![Some(Tensor::ones([2])?.to_dtype(DType::F64)?)]),
+    };
+    let checked = gradcheck(|x| wrong().apply(&[&x[0]]), &[&Tensor::rand([2])?], Tolerance::default());
+    assert!(matches!(checked, Err(Error::Argument(_))), "{checked:?}");
     Ok(())
 }

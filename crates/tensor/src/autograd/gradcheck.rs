@@ -38,8 +38,13 @@ impl Default for Tolerance {
 /// ```
 ///
 /// # Errors
-/// [`Error::GradientMismatch`], which names the input's element and the result's element; those of `f`.
+/// [`Error::GradientMismatch`], which names the input's element and the result's element; [`Error::Argument`] for a
+/// tolerance that is negative or NaN; those of `f`.
 pub fn gradcheck(f: impl Fn(&[Tensor]) -> Result<Tensor>, inputs: &[&Tensor], tolerance: Tolerance) -> Result<()> {
+    if !(tolerance.absolute >= 0.0 && tolerance.relative >= 0.0) {
+        let expected = "its `absolute` and `relative` must be at least 0";
+        return Err(Error::bad_argument("gradcheck", "tolerance", format!("{tolerance:?}"), expected));
+    }
     let upstream = random_like(&f(&plain(inputs)?)?)?;
     let analytic = gradients(&f, inputs, &upstream)?;
     let upstream = upstream.to_vec::<f64>()?;
@@ -161,5 +166,9 @@ fn worst(
             found = Some(Error::GradientMismatch { input, element, output, analytic, numeric, allowed });
         }
     }
-    Ok(found.unwrap_or_else(|| unreachable!("a result without elements has no derivative to be wrong")))
+    Ok(found.unwrap_or_else(|| {
+        let text =
+            format!("gradcheck: the result is empty, but element {element} of the gradient of input {input} is not 0");
+        Error::Argument(text)
+    }))
 }
