@@ -86,7 +86,8 @@ pub(super) fn floats(op: &'static str, leaves: &[AnyTensor]) -> Result<Vec<Tenso
 
 /// A structure like `tree` that holds `leaves`.
 pub(super) fn rebuilt<T: Tree>(tree: &T, leaves: &mut dyn Iterator<Item = AnyTensor>) -> Result<T> {
-    tree.map(&mut |_| Ok(leaves.next().unwrap_or_else(|| unreachable!("there is a leaf for each tensor"))))
+    let more = || Error::Argument("Tree::map visits more tensors than before; let it visit each tensor once".into());
+    tree.map(&mut |_| leaves.next().ok_or_else(more))
 }
 
 pub(super) fn rebuilt_floats<T: Tree>(tree: &T, leaves: &[Tensor]) -> Result<T> {

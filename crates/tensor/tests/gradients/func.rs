@@ -1,6 +1,9 @@
 //! `func`: compared with `torch.func` (`golden/func.py` has the same functions), and its refusals.
 
-use pagelock_tensor::{DType, Int, Result, Tensor, func, no_grad};
+use std::cell::Cell;
+use std::rc::Rc;
+
+use pagelock_tensor::{AnyTensor, DType, Int, Result, Tensor, func, no_grad};
 use serde_json::Value;
 
 /// The same numbers as in Python.
@@ -225,4 +228,22 @@ fn vmap_refuses_samples_that_do_not_form_a_batch() {
     };
     let refused = func::vmap(uneven, &x()).err().unwrap().to_string();
     assert_eq!(refused, "vmap: sample 1 gave 2 tensors, and the first one 1; return the same structure for each");
+}
+
+/// Shows its tensor once more with each visit.
+#[derive(Clone)]
+struct Growing(Tensor, Rc<Cell<usize>>);
+
+impl func::Tree for Growing {
+    fn map(&self, f: &mut dyn FnMut(AnyTensor) -> Result<AnyTensor>) -> Result<Self> {
+        self.1.set(self.1.get() + 1);
+        (0..self.1.get()).try_for_each(|_| f((&self.0).into()).map(drop))?;
+        Ok(self.clone())
+    }
+}
+
+#[test]
+fn a_structure_that_shows_more_tensors_than_before_is_refused() {
+    let refused = func::grad(|inputs: &Growing| inputs.0.sum(..), &Growing(x(), Rc::default())).err().unwrap();
+    assert_eq!(refused.to_string(), "Tree::map visits more tensors than before; let it visit each tensor once");
 }
