@@ -162,7 +162,10 @@ pub fn local_response_norm(x: &Tensor, size: usize, alpha: f64, beta: f64, k: f6
     if size == 0 {
         return Err(wrong_argument(OP, "size", size, "at least 1"));
     }
-    let window = size.min((2 * channels).max(1)); // a longer one covers all channels, too
+    if x.is_empty() {
+        return Ok(x.clone()); // without a loop over its channels
+    }
+    let window = size.min(2 * channels); // a longer one covers all channels, too
     computed(x, |x| {
         let squares = x.mul(x)?;
         let zeros = |count: usize| constant(x, 0.0)?.expand(with_channels(x.shape(), count)?);

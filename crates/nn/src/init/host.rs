@@ -144,11 +144,14 @@ pub fn dirac_(tensor: &Tensor, groups: usize) -> Result<()> {
         let expected = format!("a divisor of {outputs} output channels");
         return Err(wrong_argument("dirac_", "groups", groups, &expected));
     }
+    if tensor.is_empty() {
+        return Ok(()); // without a loop over its channels
+    }
     let (area, per_group) = (kernel.iter().product::<usize>(), outputs / groups);
     let middle = kernel.iter().fold(0, |index, &size| index * size + size / 2);
     let _listed = reserve("dirac_", tensor.len())?;
     let mut numbers = vec![0.0; tensor.len()];
-    for output in 0..if area == 0 { 0 } else { outputs } {
+    for output in 0..outputs {
         let input = output % per_group;
         if input < inputs {
             numbers[(output * inputs + input) * area + middle] = 1.0;
@@ -169,6 +172,9 @@ pub fn sparse_(tensor: &Tensor, sparsity: f64, deviation: f64, generator: &Gener
     };
     if !(0.0..=1.0).contains(&sparsity) {
         return Err(wrong_argument("sparse_", "sparsity", sparsity, "0 to 1"));
+    }
+    if tensor.is_empty() {
+        return Ok(()); // without a loop over its columns
     }
     let _listed = reserve("sparse_", tensor.len() + rows)?; // the numbers, and the order of a column
     let n_zeros = (sparsity * rows as f64).ceil() as usize;

@@ -152,7 +152,7 @@ fn alignments(x: &Tensor, labels: &Tensor<Int>, input_lengths: &[usize]) -> Resu
         let empty = constant(x, 0.0)?.where_cond(&empty, &impossible)?.expand([batch, positions])?;
         alpha = alpha.where_cond(&begins.unsqueeze(1)?, &empty)?;
     }
-    for step in 1..time {
+    for step in 1..if batch == 0 { 1 } else { time } {
         let moved = shifted(&alpha, 1)?;
         let skipped = shifted(&alpha, 2)?.where_cond(&can_skip, &impossible)?;
         let next = log_sum([&alpha, &moved, &skipped])?.add(&emitted.select(0, step as isize)?)?;

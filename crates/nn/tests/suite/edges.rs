@@ -3,10 +3,11 @@
 use pagelock_nn::optim::lr_scheduler::{Anneal, OneCycleLr, Schedule};
 use pagelock_nn::optim::{AveragedModel, Lbfgs, Optimizer, OptimizerState, Sgd};
 use pagelock_nn::{
-    Buffer, CTCLoss, Forward, GaussianNLLLoss, HuberLoss, InstanceNorm1d, Module, MultiMarginLoss, MultiheadAttention,
-    MultiheadOptions, Parameter, SmoothL1Loss, TorchValue, functional as F, load_safetensors, save_safetensors,
+    AdaptiveLogSoftmaxWithLoss, Bilinear, Buffer, CTCLoss, Conv2d, ConvTranspose2d, Embedding, EmbeddingBag, Forward,
+    GaussianNLLLoss, HuberLoss, InstanceNorm1d, LSTM, LSTMCell, Linear, Module, MultiMarginLoss, MultiheadAttention,
+    MultiheadOptions, Parameter, SmoothL1Loss, TorchValue, functional as F, init, load_safetensors, save_safetensors,
 };
-use pagelock_tensor::{DType, Generator, Int, Result, Tensor};
+use pagelock_tensor::{DType, Generator, Int, Reduction, Result, Tensor};
 
 fn read(x: &Tensor) -> Vec<f64> {
     x.detach().to_vec().unwrap()
@@ -323,4 +324,15 @@ fn sizes_of_windows_that_overflow_are_refused() -> Result<()> {
     let folded = F::fold(&Tensor::zeros([0, 65])?, [(1 << 58) + 64, 1], F::FoldOptions::new([1 << 58, 1]));
     assert!(refused(folded).contains("needs more bytes than memory can address"));
     Ok(())
+}
+
+#[test]
+fn empty_tensors_with_huge_sizes_take_no_time() -> Result<()> {
+    let x = Tensor::zeros([0, 1_usize << 50, 1])?;
+    assert_eq!(F::local_response_norm(&x, usize::MAX, 1.0, 0.5, 1.0)?.shape(), x.shape());
+    let (x, targets) = (Tensor::zeros([1_usize << 50, 0, 2])?, Tensor::full([0, 1], 1)?);
+    let losses = CTCLoss::new().reduction(Reduction::None).forward(&x, &targets, &[], &[])?;
+    assert!(losses.is_empty());
+    init::sparse_(&Tensor::zeros([0, 1_usize << 59])?, 0.5, 1.0, &Generator::new(0))?;
+    init::dirac_(&Tensor::zeros([1_usize << 59, 0, 1])?, 1)
 }
