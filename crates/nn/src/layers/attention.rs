@@ -216,7 +216,7 @@ impl MultiheadAttention {
             Ok(Some(Parameter::new(weight)))
         };
         let (packed, separate) = if [kdim, vdim] == [embed_dim; 2] {
-            (weight(3 * embed_dim, embed_dim)?, [None, None, None])
+            (weight(embed_dim.saturating_mul(3), embed_dim)?, [None, None, None])
         } else {
             (None, [weight(embed_dim, embed_dim)?, weight(embed_dim, kdim)?, weight(embed_dim, vdim)?])
         };
@@ -228,7 +228,7 @@ impl MultiheadAttention {
             q_proj_weight,
             k_proj_weight,
             v_proj_weight,
-            in_proj_bias: Some(Parameter::new(Tensor::zeros(3 * embed_dim)?)),
+            in_proj_bias: Some(Parameter::new(Tensor::zeros(embed_dim.saturating_mul(3))?)),
             bias_k: None,
             bias_v: None,
             out_proj: OutProjection(out),

@@ -336,3 +336,12 @@ fn empty_tensors_with_huge_sizes_take_no_time() -> Result<()> {
     init::sparse_(&Tensor::zeros([0, 1_usize << 59])?, 0.5, 1.0, &Generator::new(0))?;
     init::dirac_(&Tensor::zeros([1_usize << 59, 0, 1])?, 1)
 }
+
+#[test]
+fn sizes_of_layers_that_overflow_are_refused() {
+    let huge = usize::MAX;
+    let heads = |embed_dim| MultiheadAttention::new(embed_dim, 1).map(drop);
+    assert!(heads(huge).is_err() && heads(huge / 3 + 2).is_err());
+    assert!(LSTM::new(1, huge).is_err() && LSTM::new(1, huge / 4 + 2).is_err());
+    assert!(LSTMCell::new(1, huge / 4 + 2).is_err());
+}

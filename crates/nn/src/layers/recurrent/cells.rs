@@ -80,7 +80,7 @@ fn parameters(cell: &str, [inputs, hidden]: [usize; 2], gates: usize, generator:
     if hidden == 0 {
         return Err(wrong_argument(cell, "hidden_size", hidden, "at least 1"));
     }
-    let rows = gates * hidden;
+    let rows = gates.saturating_mul(hidden);
     let _charged = charged();
     let new = |shape: &[usize]| uniform_parameter(shape, hidden, generator);
     Ok([new(&[rows, inputs])?, new(&[rows, hidden])?, new(&[rows])?, new(&[rows])?])

@@ -94,7 +94,8 @@ impl Direction {
         end: &str,
         generator: &Generator,
     ) -> Result<Self> {
-        let (rows, out) = (kind.gates() * hidden, if options.proj_size > 0 { options.proj_size } else { hidden });
+        let (rows, out) =
+            (kind.gates().saturating_mul(hidden), if options.proj_size > 0 { options.proj_size } else { hidden });
         let _charged = charged();
         let new = |shape: &[usize]| uniform_parameter(shape, hidden, generator);
         let (weight_ih, weight_hh) = (new(&[rows, inputs])?, new(&[rows, out])?);
@@ -158,7 +159,7 @@ impl Layers {
         let ends = if options.bidirectional { &["", "_reverse"][..] } else { &[""] };
         let mut directions = Vec::new();
         for layer in 0..options.num_layers {
-            let inputs = if layer == 0 { inputs } else { out * ends.len() };
+            let inputs = if layer == 0 { inputs } else { out.saturating_mul(ends.len()) };
             for end in ends {
                 directions.push(Direction::new(
                     kind,
