@@ -44,6 +44,11 @@ pub(crate) fn reserve(op: &'static str, len: usize) -> Result<HeapReservation> {
     HeapReservation::new((len as u64).saturating_mul(8)).map_err(refused)
 }
 
+/// The size of a dimension of a weight. A weight that was replaced may not have the dimension; then 0.
+pub(crate) fn size(weight: &Tensor, dim: usize) -> usize {
+    weight.dims().get(dim).copied().unwrap_or(0)
+}
+
 /// A size in the type that `reshape` takes.
 pub(crate) fn signed(size: usize) -> isize {
     size as isize // sizes of tensors fit

@@ -1,7 +1,7 @@
 //! [`MultiheadAttention`], and [`TransformerEncoderLayer`], which contains it.
 
 use super::{Dropout, LayerNorm, Linear, debug_is_display};
-use crate::functional::shared::{constant, signed, wrong_argument, wrong_shape};
+use crate::functional::shared::{constant, signed, size, wrong_argument, wrong_shape};
 use crate::functional::{AttentionMask, AttentionOptions, attention_weights};
 use crate::parameter::charged;
 use crate::setters::setters;
@@ -257,7 +257,7 @@ impl MultiheadAttention {
     pub fn add_bias_kv_with(mut self, generator: &Generator) -> Result<Self> {
         let _charged = charged();
         for bias in [&mut self.bias_k, &mut self.bias_v] {
-            let numbers = Tensor::zeros([1, 1, self.out_proj.weight.dims()[0]])?;
+            let numbers = Tensor::zeros([1, 1, size(&self.out_proj.weight, 0)])?;
             init::xavier_normal_(&numbers, 1.0, generator)?;
             *bias = Some(Parameter::new(numbers));
         }
@@ -363,16 +363,16 @@ impl MultiheadAttention {
     /// The output for the results of the heads, `[batch, heads, queries, features of a head]`.
     fn merge_heads(&self, heads: Tensor) -> Result<Tensor> {
         let &[batch, _, queries, _] = heads.dims() else { unreachable!("heads gave {}", heads.shape()) };
-        let width = [batch, queries, self.out_proj.weight.dims()[0]].map(signed);
+        let width = [batch, queries, size(&self.out_proj.weight, 0)].map(signed);
         let y = self.out_proj.forward(&heads.transpose(1, 2)?.reshape(width)?)?;
         if self.batch_first { Ok(y) } else { y.transpose(0, 1) }
     }
 
     /// How many features queries, keys and values have.
     fn widths(&self) -> [usize; 3] {
-        let embed_dim = self.out_proj.weight.dims()[0];
+        let embed_dim = size(&self.out_proj.weight, 0);
         [&self.q_proj_weight, &self.k_proj_weight, &self.v_proj_weight]
-            .map(|weight| weight.as_ref().map_or(embed_dim, |weight| weight.dims()[1]))
+            .map(|weight| weight.as_ref().map_or(embed_dim, |weight| size(weight, 1)))
     }
 
     fn check(&self, [query, key, value]: [&Tensor; 3]) -> Result<()> {
@@ -394,7 +394,7 @@ impl MultiheadAttention {
 
     /// The projected queries, keys and values: `[batch, heads, words, features of a head]`.
     fn heads(&self, [query, key, value]: [&Tensor; 3]) -> Result<[Tensor; 3]> {
-        let width = self.out_proj.weight.dims()[0];
+        let width = size(&self.out_proj.weight, 0);
         let split_heads = |x: Tensor| {
             let x = if self.batch_first { x } else { x.transpose(0, 1)? };
             x.unflatten(2, [self.num_heads, width / self.num_heads])?.transpose(1, 2)

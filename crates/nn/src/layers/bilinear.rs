@@ -1,6 +1,7 @@
 //! [`Bilinear`]: a bilinear form of two inputs.
 
 use super::{debug_is_display, python};
+use crate::functional::shared::size;
 use crate::parameter::charged;
 use crate::setters::setters;
 use crate::{Module, Parameter, functional, init, module_scope};
@@ -67,7 +68,7 @@ impl Bilinear {
     }
 
     fn describe(&self) -> String {
-        let (sizes, bias) = (self.weight.dims(), python(self.bias.is_some()));
+        let (sizes, bias) = ([0, 1, 2].map(|dim| size(&self.weight, dim)), python(self.bias.is_some()));
         format!("in1_features={}, in2_features={}, out_features={}, bias={bias}", sizes[1], sizes[2], sizes[0])
     }
 }

@@ -1,7 +1,7 @@
 //! Convolutions of sequences, images and volumes: [`Conv1d`], [`Conv2d`], [`Conv3d`].
 
 use super::{Sizes, debug_is_display, tuple};
-use crate::functional::shared::wrong_argument;
+use crate::functional::shared::{size, wrong_argument};
 use crate::functional::{self as F, Conv1dOptions, Conv3dOptions};
 use crate::parameter::charged;
 use crate::parametrizations::Weighted;
@@ -51,8 +51,8 @@ impl<const N: usize> ConvGeometry<N> {
     fn describe(&self, weight: &Tensor, has_bias: bool) -> String {
         let padding = if self.same { "same".to_owned() } else { tuple(&self.padding) };
         Description {
-            channels: [weight.dims()[1] * self.groups, weight.dims()[0]],
-            kernel: &weight.dims()[2..],
+            channels: [size(weight, 1).saturating_mul(self.groups), size(weight, 0)],
+            kernel: weight.dims().get(2..).unwrap_or_default(),
             stride: &self.stride,
             padding: (self.same || self.padding != [0; N]).then_some(padding),
             dilation: &self.dilation,

@@ -3,7 +3,7 @@
 
 use super::conv::{Description, layer, parameters};
 use super::{Sizes, debug_is_display, tuple};
-use crate::functional::shared::{wrong_argument, wrong_shape};
+use crate::functional::shared::{size, wrong_argument, wrong_shape};
 use crate::functional::{self as F, ConvTranspose1dOptions, ConvTranspose3dOptions};
 use crate::parametrizations::Weighted;
 use crate::setters::setters;
@@ -50,8 +50,8 @@ impl<const N: usize> TransposedGeometry<N> {
 
     fn describe(&self, weight: &Tensor, has_bias: bool) -> String {
         Description {
-            channels: [weight.dims()[0], weight.dims()[1] * self.groups],
-            kernel: &weight.dims()[2..],
+            channels: [size(weight, 0), size(weight, 1).saturating_mul(self.groups)],
+            kernel: weight.dims().get(2..).unwrap_or_default(),
             stride: &self.stride,
             padding: (self.padding != [0; N]).then(|| tuple(&self.padding)),
             dilation: &self.dilation,

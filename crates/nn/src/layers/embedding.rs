@@ -2,7 +2,7 @@
 
 use super::{debug_is_display, number};
 use crate::functional::EmbeddingOptions;
-use crate::functional::shared::wrong_argument;
+use crate::functional::shared::{size, wrong_argument};
 use crate::parameter::charged;
 use crate::setters::setters;
 use crate::{Module, Parameter, functional, init, module_scope};
@@ -102,7 +102,7 @@ impl Embedding {
     }
 
     fn describe(&self) -> String {
-        let (count, width) = (self.weight.dims()[0], self.weight.dims()[1]);
+        let (count, width) = (size(&self.weight, 0), size(&self.weight, 1));
         let EmbeddingOptions { padding_idx, max_norm, norm_type, scale_grad_by_freq } = self.options;
         let mut text = format!("{count}, {width}");
         text.extend(padding_idx.map(|index| format!(", padding_idx={index}")));
@@ -123,7 +123,7 @@ pub(super) fn table(num_embeddings: usize, embedding_dim: usize, generator: &Gen
 
 /// The row of a table that `padding_idx` means; a negative one counts from the end.
 pub(super) fn padding_row(op: &str, table: &Tensor, padding_idx: isize) -> Result<usize> {
-    let count = table.dims()[0];
+    let count = size(table, 0);
     let from_start = if padding_idx < 0 { padding_idx.checked_add_unsigned(count) } else { Some(padding_idx) };
     let row = from_start.and_then(|index| usize::try_from(index).ok()).filter(|&index| index < count);
     row.ok_or_else(|| wrong_argument(op, "padding_idx", padding_idx, &format!("an index into the {count} vectors")))

@@ -2,6 +2,7 @@
 
 use super::debug_is_display;
 use super::embedding::{padding_row, table};
+use crate::functional::shared::size;
 use crate::functional::{self as F, EmbeddingBagMode, EmbeddingBagOptions};
 use crate::setters::setters;
 use crate::{Module, Parameter, module_scope};
@@ -114,7 +115,7 @@ impl EmbeddingBag {
     }
 
     fn describe(&self) -> String {
-        let (sizes, mode) = (self.weight.dims(), format!("{:?}", self.mode).to_lowercase());
+        let (sizes, mode) = ([0, 1].map(|dim| size(&self.weight, dim)), format!("{:?}", self.mode).to_lowercase());
         let padding = self.padding_idx.map_or(String::new(), |index| format!(", padding_idx={index}"));
         format!("{}, {}, mode='{mode}'{padding}", sizes[0], sizes[1])
     }

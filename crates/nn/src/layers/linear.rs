@@ -1,6 +1,7 @@
 //! [`Linear`]: every output is a weighted sum of all inputs.
 
 use super::{debug_is_display, python};
+use crate::functional::shared::size;
 use crate::parameter::charged;
 use crate::parametrizations::Weighted;
 use crate::setters::setters;
@@ -55,7 +56,7 @@ impl Linear {
     }
 
     fn describe(&self) -> String {
-        let (outputs, inputs) = (self.weight.dims()[0], self.weight.dims()[1]);
+        let (outputs, inputs) = (size(&self.weight, 0), size(&self.weight, 1));
         format!("in_features={inputs}, out_features={outputs}, bias={}", python(self.bias.is_some()))
     }
 }

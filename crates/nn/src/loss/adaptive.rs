@@ -1,6 +1,6 @@
 //! [`AdaptiveLogSoftmaxWithLoss`]: a cross entropy of many classes, most of which are rare.
 
-use crate::functional::shared::{index, reserve, wrong_argument, wrong_shape};
+use crate::functional::shared::{index, reserve, size, wrong_argument, wrong_shape};
 use crate::layers::debug_is_display;
 use crate::{Forward, Linear, Module, Sequential, module_scope};
 use pagelock_tensor::{Error, Generator, Int, Result, Tensor, default_generator};
@@ -183,7 +183,7 @@ impl AdaptiveLogSoftmaxWithLoss {
     }
 
     fn check(&self, x: &Tensor) -> Result<()> {
-        let in_features = self.head.weight.dims()[1];
+        let in_features = size(&self.head.weight, 1);
         if matches!(*x.dims(), [_, features] if features == in_features) {
             return Ok(());
         }

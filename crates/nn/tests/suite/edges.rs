@@ -345,3 +345,35 @@ fn sizes_of_layers_that_overflow_are_refused() {
     assert!(LSTM::new(1, huge).is_err() && LSTM::new(1, huge / 4 + 2).is_err());
     assert!(LSTMCell::new(1, huge / 4 + 2).is_err());
 }
+
+#[test]
+fn layers_whose_weight_was_replaced_print_without_a_panic() -> Result<()> {
+    let weight = || Ok(Parameter::new(Tensor::zeros(4)?));
+    let mut linear = Linear::new(2, 3)?;
+    linear.weight = weight()?;
+    assert_eq!(linear.to_string(), "Linear(in_features=0, out_features=4, bias=True)");
+    let mut conv = Conv2d::new(1, 2, 3)?;
+    conv.weight = weight()?;
+    assert!(conv.to_string().starts_with("Conv2d(0, 4, "));
+    let mut transposed = ConvTranspose2d::new(1, 2, 3)?;
+    transposed.weight = weight()?;
+    assert!(transposed.to_string().starts_with("ConvTranspose2d(4, 0, "));
+    let mut embedding = Embedding::new(2, 3)?;
+    embedding.weight = weight()?;
+    assert_eq!(embedding.to_string(), "Embedding(4, 0)");
+    embedding.weight = Parameter::new(Tensor::zeros(())?);
+    assert!(embedding.padding_idx(0).is_err());
+    let mut bag = EmbeddingBag::new(2, 3)?;
+    bag.weight = weight()?;
+    assert!(bag.to_string().starts_with("EmbeddingBag(4, 0, "));
+    let mut bilinear = Bilinear::new(1, 2, 3)?;
+    bilinear.weight = weight()?;
+    assert!(bilinear.to_string().contains("out_features=4"));
+    let mut cell = LSTMCell::new(1, 2)?;
+    cell.weight_ih = weight()?;
+    assert!(cell.to_string().starts_with("LSTMCell(0, 2"));
+    let mut adaptive = AdaptiveLogSoftmaxWithLoss::new(4, 8, &[2])?;
+    adaptive.head.weight = weight()?;
+    assert!(adaptive.log_prob(&Tensor::zeros([2, 4])?).is_err());
+    Ok(())
+}

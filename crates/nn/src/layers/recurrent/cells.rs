@@ -1,7 +1,7 @@
 //! [`RNNCell`], [`LSTMCell`] and [`GRUCell`]: one step of a recurrent layer, for loops written by hand.
 
 use super::{RNNNonlinearity, uniform_parameter};
-use crate::functional::shared::{wrong_argument, wrong_shape};
+use crate::functional::shared::{size, wrong_argument, wrong_shape};
 use crate::layers::{debug_is_display, python};
 use crate::parameter::charged;
 use crate::setters::setters;
@@ -48,7 +48,7 @@ macro_rules! cell {
             }
 
             fn describe(&self) -> String {
-                let mut text = format!("{}, {}", self.weight_ih.dims()[1], self.weight_hh.dims()[1]);
+                let mut text = format!("{}, {}", size(&self.weight_ih, 1), size(&self.weight_hh, 1));
                 if self.bias_ih.is_none() {
                     text.push_str(&format!(", bias={}", python(false)));
                 }
