@@ -21,8 +21,8 @@ use super::shared::{constant, wrong_argument, wrong_shape};
 /// ```
 ///
 /// # Errors
-/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `weight` does not have two dimensions;
-/// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
+/// [`Error::Argument`](pagelock_tensor::Error::Argument) if `weight` does not have two dimensions, or no row
+/// `padding_idx`; [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
 pub fn embedding(index: &Tensor<Int>, weight: &Tensor, padding_idx: Option<usize>) -> Result<Tensor> {
     embedding_with(index, weight, EmbeddingOptions { padding_idx, ..EmbeddingOptions::default() })
 }
@@ -52,7 +52,7 @@ impl Default for EmbeddingOptions {
 /// # Errors
 /// As [`embedding`].
 pub fn embedding_with(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingOptions) -> Result<Tensor> {
-    check_table("embedding", weight)?;
+    check_table("embedding", weight, options.padding_idx)?;
     let flat = index.reshape([-1])?;
     let needs_counts = options.max_norm.is_some() || options.scale_grad_by_freq;
     let counts = if needs_counts { Some(counts(&flat, weight)?) } else { None };
@@ -88,12 +88,16 @@ fn shorten(weight: &Tensor, counts: &Tensor, max_norm: f64, norm_type: f64) -> R
     weight.mul_(&factors.where_cond(&is_long, &factors.ones_like()?)?)
 }
 
-/// Checks that the table is a matrix.
-pub(crate) fn check_table(op: &str, weight: &Tensor) -> Result<()> {
-    if weight.rank() == 2 {
-        return Ok(());
+/// Checks that the table is a matrix and has the row `padding_idx`.
+pub(crate) fn check_table(op: &str, weight: &Tensor, padding_idx: Option<usize>) -> Result<()> {
+    let &[rows, _] = weight.dims() else {
+        let expected = "it must be [num_embeddings, embedding_dim]; reshape it";
+        return Err(wrong_shape(op, "the weight", weight.shape(), expected));
+    };
+    match padding_idx.filter(|&padding| padding >= rows) {
+        Some(padding) => Err(wrong_argument(op, "padding_idx", padding, &format!("below {rows}, the number of rows"))),
+        None => Ok(()),
     }
-    Err(wrong_shape(op, "the weight", weight.shape(), "it must be [num_embeddings, embedding_dim]; reshape it"))
 }
 
 /// A vector for each index, with 1 at the index and 0 elsewhere.

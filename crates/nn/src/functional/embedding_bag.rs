@@ -53,10 +53,10 @@ pub struct EmbeddingBagOptions<'a> {
 ///
 /// # Errors
 /// [`Error::Argument`](pagelock_tensor::Error::Argument) if the shapes do not fit, the offsets decrease or are out of
-/// range, or weights are given in another mode than the sum;
+/// range, there is no row `padding_idx`, or weights are given in another mode than the sum;
 /// [`Error::IndexOutOfRange`](pagelock_tensor::Error::IndexOutOfRange).
 pub fn embedding_bag(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingBagOptions<'_>) -> Result<Tensor> {
-    check_table("embedding_bag", weight)?;
+    check_table("embedding_bag", weight, options.padding_idx)?;
     let bounds = bounds(index, options)?;
     let n_bags = bounds.len() - 1;
     let flat = index.reshape([-1])?;

@@ -74,7 +74,7 @@ impl Embedding {
     /// # Errors
     /// [`Error::Argument`](pagelock_tensor::Error::Argument) if there are not two dimensions.
     pub fn from_pretrained(vectors: Tensor) -> Result<Self> {
-        functional::check_table("Embedding", &vectors)?;
+        functional::check_table("Embedding", &vectors, None)?;
         Ok(Self { weight: Parameter::new(vectors), options: EmbeddingOptions::default(), is_pretrained: true })
     }
 

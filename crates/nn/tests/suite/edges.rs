@@ -377,3 +377,15 @@ fn layers_whose_weight_was_replaced_print_without_a_panic() -> Result<()> {
     assert!(adaptive.log_prob(&Tensor::zeros([2, 4])?).is_err());
     Ok(())
 }
+
+#[test]
+fn a_padding_row_that_a_table_does_not_have_is_refused() -> Result<()> {
+    let (table, index) = (Tensor::zeros([3, 2])?, Tensor::new([[0, 1]])?);
+    for padding in [3, 256, usize::MAX] {
+        let expected = format!("padding_idx is {padding}, but it must be below 3, the number of rows");
+        assert!(refused(F::embedding(&index, &table, Some(padding))).contains(&expected));
+        let options = F::EmbeddingBagOptions { padding_idx: Some(padding), ..F::EmbeddingBagOptions::default() };
+        assert!(refused(F::embedding_bag(&index, &table, options)).contains(&expected));
+    }
+    Ok(())
+}
