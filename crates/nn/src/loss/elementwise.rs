@@ -2,7 +2,7 @@
 
 use super::{check_same, in_precision, loss};
 use crate::functional::raised;
-use crate::functional::shared::{computed, constant, wrong_shape};
+use crate::functional::shared::{computed, constant, wrong_argument, wrong_shape};
 use crate::setters::setters;
 use crate::{Module, module_scope};
 use pagelock_tensor::{Reduction, Result, Tensor};
@@ -254,7 +254,8 @@ loss! {
     /// without the constant log(2π) / 2, as PyTorch's `nn.GaussianNLLLoss`.
     ///
     /// - `input`, `target`: of the same shape
-    /// - `var`: of that shape, or with sizes of 1 that broadcast, or without the last dimension
+    /// - `var`: of that shape, or with sizes of 1 that broadcast, or without the last dimension; at least 0, which is
+    ///   checked on the host alone, since the check would wait for a device
     /// - result: one number, or that shape with [`Reduction::None`]
     ///
     /// # Examples
@@ -279,6 +280,9 @@ loss! {
         if var.expand(input.shape()).is_err() {
             let expected = format!("for the input {} it must have that shape, or sizes of 1", input.shape());
             return Err(wrong_shape("GaussianNLLLoss", "the variance", var.shape(), &expected));
+        }
+        if var.device().is_cpu() && var.lt_scalar(0.0)?.any(..)?.item::<bool>()? {
+            return Err(wrong_argument("GaussianNLLLoss", "a variance", "negative", "at least 0"));
         }
         let var = raised(var, loss.eps)?;
         let losses = var.log()?.add(&difference.mul(&difference)?.div(&var)?)?.mul_scalar(0.5)?;

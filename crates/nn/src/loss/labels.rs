@@ -266,6 +266,10 @@ impl MultiMarginLoss {
             let expected = format!("for the input {} it must be [{batch}]", input.shape());
             return Err(wrong_shape(OP, "the target", target.shape(), &expected));
         }
+        if let Some(weight) = self.weight.as_ref().filter(|weight| weight.dims() != [classes]) {
+            let expected = format!("for the input {} it must be [{classes}]", input.shape());
+            return Err(wrong_shape(OP, "the weight", weight.shape(), &expected));
+        }
         let input = in_precision(input)?;
         let right = input.gather(1, &target.unsqueeze(1)?)?;
         let is_right = class_mask(target, classes)?;

@@ -389,3 +389,14 @@ fn a_padding_row_that_a_table_does_not_have_is_refused() -> Result<()> {
     }
     Ok(())
 }
+
+#[test]
+fn variances_below_zero_and_weights_of_other_classes_are_refused() -> Result<()> {
+    let x = Tensor::zeros([2, 3])?;
+    let negative = GaussianNLLLoss::new().forward(&x, &x, &Tensor::new([[1.0, 0.0, -1.0]])?);
+    assert_eq!(refused(negative), "GaussianNLLLoss: a variance is negative, but it must be at least 0");
+    let loss = MultiMarginLoss::new().weight(Tensor::ones([4])?);
+    let refusal = refused(loss.forward(&x, &Tensor::new([0, 2])?));
+    assert_eq!(refusal, "MultiMarginLoss: the weight is [4], but for the input [2, 3] it must be [3]");
+    Ok(())
+}
