@@ -1,8 +1,8 @@
 //! Images and volumes sampled at the positions in a tensor: `affine_grid` and `grid_sample`.
 
-use pagelock_tensor::{Int, Result, Shape, Tensor, no_autocast};
+use pagelock_tensor::{Bool, Int, Result, Shape, Tensor, no_autocast};
 
-use super::shared::{computed, signed, wrong_argument, wrong_shape};
+use super::shared::{computed, constant, signed, wrong_argument, wrong_shape};
 
 /// How [`grid_sample`] interpolates between pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -154,8 +154,9 @@ fn sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tenso
     let neighbor = |number: usize| -> Result<(Tensor, Tensor)> {
         let mut index: Option<Tensor<Int>> = None;
         let mut weight: Option<Tensor> = None;
+        let mut inside: Option<Tensor<Bool>> = None;
         for (axis, on_axis) in axes.iter().enumerate() {
-            let (at, factor) = &on_axis.sides[number / sides.pow(axis as u32) % sides];
+            let (at, factor, is_inside) = &on_axis.sides[number / sides.pow(axis as u32) % sides];
             index = Some(match index {
                 None => at.clone(),
                 Some(index) => index.mul_scalar(space[axis] as i64)?.add(at)?,
@@ -164,10 +165,18 @@ fn sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tenso
                 None => factor.clone(),
                 Some(weight) => weight.mul(factor)?,
             });
+            inside = Some(match inside {
+                None => is_inside.clone(),
+                Some(inside) => inside.logical_and(is_inside)?,
+            });
         }
-        let (Some(index), Some(weight)) = (index, weight) else { unreachable!("there are two or three dimensions") };
+        let (Some(index), Some(weight), Some(inside)) = (index, weight, inside) else {
+            unreachable!("there are two or three dimensions")
+        };
         let wide = [x.dims()[0], x.dims()[1], index.dims()[1]];
-        Ok((flat.gather(2, &index.unsqueeze(1)?.expand(wide)?)?, weight.unsqueeze(1)?))
+        let values = flat.gather(2, &index.unsqueeze(1)?.expand(wide)?)?;
+        // A weight of 0 is not enough: what stands at index 0 may be infinite.
+        Ok((values.where_cond(&inside.unsqueeze(1)?, &constant(x, 0.0)?)?, weight.unsqueeze(1)?))
     };
     let (first, weight) = neighbor(0)?;
     let sum = (1..sides.pow(dims as u32)).try_fold(first.mul(&weight)?, |sum, number| {
@@ -177,9 +186,10 @@ fn sample(x: &Tensor, grid: &Tensor, options: GridSampleOptions) -> Result<Tenso
     sum.unflatten(2, &grid.dims()[1..=dims])
 }
 
-/// The neighbors of positions along one dimension: an index and a weight each, both 0 for a neighbor outside.
+/// The neighbors of positions along one dimension: an index and a weight each, both 0 for a neighbor outside, and
+/// whether it is inside.
 struct Axis {
-    sides: Vec<(Tensor<Int>, Tensor)>,
+    sides: Vec<(Tensor<Int>, Tensor, Tensor<Bool>)>,
 }
 
 impl Axis {
@@ -199,7 +209,7 @@ impl Axis {
             let inside = whole.ge_scalar(0.0)?.logical_and(&whole.le_scalar(last)?)?;
             let zeros = whole.zeros_like()?;
             let weight = weight.where_cond(&inside, &zeros)?;
-            Ok((whole.where_cond(&inside, &zeros)?.to_int()?, weight))
+            Ok((whole.where_cond(&inside, &zeros)?.to_int()?, weight, inside))
         };
         let sides = match options.mode {
             GridSampleMode::Nearest => {

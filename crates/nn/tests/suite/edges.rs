@@ -400,3 +400,14 @@ fn variances_below_zero_and_weights_of_other_classes_are_refused() -> Result<()>
     assert_eq!(refusal, "MultiMarginLoss: the weight is [4], but for the input [2, 3] it must be [3]");
     Ok(())
 }
+
+/// As PyTorch's, which leaves neighbors outside out.
+#[test]
+fn an_infinite_first_pixel_reaches_only_samples_beside_it() -> Result<()> {
+    let x = Tensor::new([[[[f64::INFINITY, 1.0], [2.0, 3.0]]]])?;
+    let grid = Tensor::new([[[[1.0, 1.0], [2.0, 2.0], [5.0, 5.0]]]])?; // between the last pixel and nothing, then outside
+    let (sampled, gradient) = with_gradient(&x, |x| F::grid_sample(x, &grid, F::GridSampleOptions::default())?.sum(..));
+    assert_eq!(sampled, [0.75]);
+    assert_eq!(gradient, [0.0, 0.0, 0.0, 0.25]);
+    Ok(())
+}
