@@ -61,9 +61,9 @@ pub fn embedding_with(index: &Tensor<Int>, weight: &Tensor, options: EmbeddingOp
     }
     let mut rows = weight.index_select(0, &flat).map_err(|error| error.of_index_in("embedding"))?;
     if let (true, Some(counts)) = (options.scale_grad_by_freq, &counts) {
-        // The added difference is 0, but carries the scaled gradient.
-        let constant = rows.detach();
-        rows = constant.add(&rows.sub(&constant)?.div(&counts.index_select(0, &flat)?)?)?;
+        // The added difference is 0, but carries the scaled gradient. An infinite number stays infinite if it is scaled.
+        let (constant, scaled) = (rows.detach(), rows.div(&counts.index_select(0, &flat)?)?);
+        rows = constant.add(&scaled.sub(&scaled.detach())?)?.where_cond(&constant.isfinite()?, &scaled)?;
     }
     if let Some(padding) = options.padding_idx {
         let is_padding = flat.eq(&Tensor::on(&flat.device()).of(flat.dtype()).full((), padding as i64)?)?;

@@ -411,3 +411,14 @@ fn an_infinite_first_pixel_reaches_only_samples_beside_it() -> Result<()> {
     assert_eq!(gradient, [0.0, 0.0, 0.0, 0.25]);
     Ok(())
 }
+
+#[test]
+fn infinite_rows_stay_infinite_if_gradients_are_scaled_by_frequency() -> Result<()> {
+    let table = Tensor::new([[f64::INFINITY, 1.0], [f64::NEG_INFINITY, 3.0]])?;
+    let options = F::EmbeddingOptions { scale_grad_by_freq: true, ..F::EmbeddingOptions::default() };
+    let index = Tensor::new([0, 0, 1])?;
+    let (rows, gradient) = with_gradient(&table, |table| F::embedding_with(&index, table, options));
+    assert_eq!(rows, [f64::INFINITY, 1.0, f64::INFINITY, 1.0, f64::NEG_INFINITY, 3.0]);
+    assert_eq!(gradient, [1.0; 4]);
+    Ok(())
+}
