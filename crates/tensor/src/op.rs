@@ -80,8 +80,7 @@ pub(crate) trait Op<const N: usize>: PerType<N> + Sized {
     /// Whether each element is computed from those at the same index, so that `cuda` takes an output of any strides.
     const IS_ELEMENTWISE: bool = false;
 
-    /// The result's shape, by default that of the first input, or to which all inputs broadcast. This is the only
-    /// place where shapes are rejected.
+    /// The result's shape: by default that of the first input, or to which all broadcast. Only this rejects shapes.
     fn out_shape(&self, inputs: [&Shape; N]) -> Result<Shape> {
         let broadcast = if let Inputs::Broadcast = Self::INPUTS { &inputs[1..] } else { &[] };
         broadcast.iter().try_fold(*inputs[0], |shape, input| Shape::broadcast(Self::NAME, &shape, input))
@@ -522,8 +521,7 @@ impl<'a, const N: usize> LockedInputs<'a, N> {
     }
 
     pub(crate) fn bits_of<B: Pod>(&self, i: usize) -> CpuView<'_, B> {
-        let (input, locked) = self.get(i);
-        locked.bits(&input.layout)
+        self.get(i).1.bits(&self.get(i).0.layout)
     }
 
     /// All inputs as a kernel of a device sees them.

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use pagelock_data::text::PaddedStack;
 use pagelock_data::transforms::{Interpolation, functional as F};
 use pagelock_data::{
-    BucketSampler, DataLoader, Dataset, Error, FixedSampler, Result, StoredRows, Subset, SubsetRandomSampler,
-    WeightedSampler, WhenFull, random_split,
+    BucketSampler, DataLoader, Dataset, Error, FixedSampler, IterableDataset, Result, Samples, StoredRows,
+    StreamLoader, Subset, SubsetRandomSampler, WeightedSampler, WhenFull, random_split,
 };
 use pagelock_memory::{Budget, ByteSize};
 use pagelock_tensor::{DType, Device, Generator, Int, Tensor, TensorMap};
