@@ -210,4 +210,12 @@ fn no_size_of_a_launch_overflows() {
         let launch = Launch::covering(number, number as u32).shared_bytes(number as u32);
         assert!(launch.grid[0] <= i32::MAX as u32);
     }
+    let stream = stream();
+    // SAFETY: nothing runs it.
+    let function = unsafe { stream.device().load("image", vec![1, 2, 3]) }.unwrap().function("any").unwrap();
+    // SAFETY: as above.
+    let function = unsafe { function.with_dependent_launch() };
+    let largest = Launch { grid: [u32::MAX; 3], ..Launch::covering(1, 32) };
+    // SAFETY: as above.
+    unsafe { function.launch(&stream, largest, &[]) }.unwrap();
 }
