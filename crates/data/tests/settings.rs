@@ -99,7 +99,10 @@ fn a_batch_size_beyond_the_dataset_is_the_whole_dataset() {
     for n in ABSURD {
         for n_workers in [0, 2] {
             assert_eq!(loader().batch_size(n).num_workers(n_workers).iter().count(), 1);
-            assert_eq!(StreamLoader::new(Shards(2)).batch_size(n).num_workers(n_workers).iter().count(), 2);
+            let stream = StreamLoader::new(Shards(2)).num_workers(n_workers);
+            assert_eq!(stream.batch_size(1 << 28).iter().count(), 2, "each shard is a batch");
+            let stream = StreamLoader::new(Shards(2)).num_workers(n_workers); // might have no end
+            assert_refused(refusal(stream.batch_size(n).iter()), "the batch size", n);
         }
     }
 }

@@ -55,7 +55,7 @@ impl<B: Send + 'static, K> Loader<B, K> {
         self
     }
 
-    /// How many samples make a batch; 1 unless set. Zero is refused by [`len`](Self::len) and by the loop.
+    /// How many samples make a batch; 1 unless set. [`len`](Self::len) and the loop refuse 0; a stream also above 2^28.
     pub fn batch_size(mut self, batch_size: usize) -> Self {
         self.core.recipe_mut().order.batch_size = batch_size;
         self.core.reset_position();
