@@ -3,6 +3,7 @@
 use crate::{Module, VisitEvent, VisitEventMut, Visitor, VisitorMut};
 use pagelock_memory::{Holder, HolderScope};
 use pagelock_tensor::{Bool, Float, Int, Kind, Result, Tensor};
+use std::borrow::BorrowMut;
 use std::fmt;
 use std::ops::{Add, Deref, Div, Mul, Sub};
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -29,6 +30,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// # Ok::<(), pagelock_tensor::Error>(())
 /// ```
 pub struct Parameter {
+    /// Behind a trait, so that programs do not compile again how it is dropped.
+    handle: Box<dyn BorrowMut<Handle> + Send + Sync>,
+}
+
+struct Handle {
     shared: Arc<Shared>,
     given: Given,
 }
@@ -92,24 +98,7 @@ impl Version {
     }
 }
 
-impl Parameter {
-    /// Makes a parameter that shares the elements of a tensor, and is detached from the graph that computed them.
-    pub fn new(tensor: Tensor) -> Self {
-        Self::in_graph(Float::cut_off(tensor).set_requires_grad(true))
-    }
-
-    /// Makes a parameter of a tensor without detaching it from the graph.
-    pub(crate) fn in_graph(tensor: Tensor) -> Self {
-        let version = Arc::new(Version::new(tensor));
-        let address = AtomicPtr::new(Arc::as_ptr(&version).cast_mut());
-        Self { shared: Arc::new(Shared { address, newest: Mutex::new(version.clone()) }), given: Given::new(version) }
-    }
-
-    /// The tensor, as by deref.
-    pub fn as_tensor(&self) -> &Tensor {
-        self.version().tensor()
-    }
-
+impl Handle {
     /// The newest version, which this handle keeps from now on.
     fn version(&self) -> &Arc<Version> {
         let mut given = &self.given;
@@ -127,11 +116,35 @@ impl Parameter {
     fn newest(&self) -> MutexGuard<'_, Arc<Version>> {
         self.shared.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Parameter {
+    /// Makes a parameter that shares the elements of a tensor, and is detached from the graph that computed them.
+    pub fn new(tensor: Tensor) -> Self {
+        Self::in_graph(Float::cut_off(tensor).set_requires_grad(true))
+    }
+
+    /// Makes a parameter of a tensor without detaching it from the graph.
+    pub(crate) fn in_graph(tensor: Tensor) -> Self {
+        let version = Arc::new(Version::new(tensor));
+        let address = AtomicPtr::new(Arc::as_ptr(&version).cast_mut());
+        let shared = Arc::new(Shared { address, newest: Mutex::new(version.clone()) });
+        Self { handle: Box::new(Handle { shared, given: Given::new(version) }) }
+    }
+
+    fn handle(&self) -> &Handle {
+        (*self.handle).borrow()
+    }
+
+    /// The tensor, as by deref.
+    pub fn as_tensor(&self) -> &Tensor {
+        self.handle().version().tensor()
+    }
 
     /// An id that two handles share if, and only if, they are of the same parameter. It is valid while one of them
     /// lives.
     pub(crate) fn id(&self) -> *const () {
-        Arc::as_ptr(&self.shared).cast()
+        Arc::as_ptr(&self.handle().shared).cast()
     }
 
     /// Whether two handles are of the same parameter.
@@ -141,36 +154,44 @@ impl Parameter {
 
     /// Removes the gradient, if there is one, also while the parameter is frozen.
     pub fn zero_grad(&self) {
-        self.version().zero_grad();
+        self.handle().version().zero_grad();
     }
 
     /// Whether the parameter requires a gradient from now on, for all handles.
     pub(crate) fn set_requires_grad(&self, requires_grad: bool) {
-        self.version().requires_grad.store(requires_grad, Ordering::Release);
+        self.handle().version().requires_grad.store(requires_grad, Ordering::Release);
     }
 
     /// Gives all handles another tensor, for example a copy on another device.
     pub(crate) fn replace(&self, tensor: Tensor) {
         let version = Arc::new(Version::new(tensor));
-        let mut newest = self.newest();
+        let mut newest = self.handle().newest();
         let before = std::mem::replace(&mut *newest, version);
-        self.shared.address.store(Arc::as_ptr(&newest).cast_mut(), Ordering::Release);
+        self.handle().shared.address.store(Arc::as_ptr(&newest).cast_mut(), Ordering::Release);
         drop(newest);
         before.zero_grad();
+    }
+
+    /// Whether the parameter was replaced since this handle was made or followed.
+    pub(crate) fn is_replaced(&self) -> bool {
+        let Handle { shared, given } = self.handle();
+        shared.address.load(Ordering::Acquire).cast_const() != Arc::as_ptr(&given.version)
     }
 
     /// If the parameter was replaced since this handle was made or followed, returns the tensor that it was then, and
     /// keeps it no longer.
     pub(crate) fn follow(&mut self) -> Option<Tensor> {
-        let newest = self.newest().clone();
-        let before = std::mem::replace(&mut self.given, Given::new(newest));
-        (!Arc::ptr_eq(&before.version, &self.given.version)).then(|| before.version.tensor().clone())
+        let handle: &mut Handle = (*self.handle).borrow_mut();
+        let newest = handle.newest().clone();
+        let before = std::mem::replace(&mut handle.given, Given::new(newest));
+        (!Arc::ptr_eq(&before.version, &handle.given.version)).then(|| before.version.tensor().clone())
     }
 }
 
 impl Clone for Parameter {
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), given: Given::new(Arc::clone(&self.given.version)) }
+        let Handle { shared, given } = self.handle();
+        Self { handle: Box::new(Handle { shared: shared.clone(), given: Given::new(given.version.clone()) }) }
     }
 }
 

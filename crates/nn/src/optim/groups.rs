@@ -74,6 +74,9 @@ impl Slot {
 
     /// If the parameter was moved or converted, moves and converts its state accordingly.
     pub(super) fn follow(&mut self, moved: &mut MovedClocks) -> tensor::Result<()> {
+        if !self.parameter.is_replaced() {
+            return Ok(());
+        }
         let mut followed = self.parameter.clone();
         if let Some(before) = followed.follow() {
             let state = self.state.as_ref().map(|state| state.moved_to(&followed, moved)).transpose()?;
