@@ -148,8 +148,8 @@ fn exchange(module: VisitMut<'_>, replacements: &mut [Replacement]) {
 
 /// The tensors of a state that replace those of a model.
 struct Found {
-    /// By the id of the parameter, which the state may contain under any of its names.
-    parameters: HashMap<*const (), Parameter>,
+    /// By the id of the model's parameter, with the first name under which the state has it.
+    parameters: HashMap<*const (), (String, Parameter)>,
     /// In the order of the visit; with `None` the model keeps its own.
     buffers: Vec<Replacement>,
 }
@@ -158,16 +158,12 @@ impl Found {
     fn new(visit: Visit<'_>, state: &StateDict) -> tensor::Result<Self> {
         state.check_names().map_err(|error| Error::Argument(error.to_string()))?;
         let mut fitting = Fitting { state, misfit: Misfit::default(), known: HashSet::new() };
-        let (mut parameters, mut names) = (HashMap::new(), HashMap::new());
-        let (mut buffers, mut tied) = (Vec::new(), None);
+        let (mut parameters, mut buffers, mut tied) = (HashMap::new(), Vec::new(), None);
         walk::walk(visit, &mut |name, event| match event {
             VisitEvent::Parameter(own) => {
                 let Some(other) = fitting.find(name, &own.detach()) else { return };
-                match names.entry(own.id()) {
-                    Entry::Vacant(entry) => {
-                        parameters.insert(own.id(), Parameter::in_graph(other.clone()));
-                        entry.insert((name.to_owned(), other));
-                    }
+                match parameters.entry(own.id()) {
+                    Entry::Vacant(entry) => drop(entry.insert((name.to_owned(), Parameter::in_graph(other)))),
                     Entry::Occupied(first) if is_same(&first.get().1, &other) => {}
                     Entry::Occupied(first) => tied = Some((first.get().0.clone(), name.to_owned())),
                 }
@@ -199,7 +195,8 @@ impl Found {
         module.visit_mut(&mut VisitorMut::new(&mut |event| {
             replacements.push(match event {
                 VisitEventMut::Parameter(own) => {
-                    self.parameters.get(&own.id()).cloned().map_or(Replacement::None, Replacement::Parameter)
+                    let found = self.parameters.get(&own.id());
+                    found.map_or(Replacement::None, |(_, other)| Replacement::Parameter(other.clone()))
                 }
                 _ => buffers.next().unwrap_or(Replacement::None),
             });
