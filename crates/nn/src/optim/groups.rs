@@ -72,6 +72,12 @@ impl Slot {
         self.master.as_ref().map(|_| self.parameter.as_tensor().clone())
     }
 
+    /// The error of a parameter that an optimizer does not take.
+    fn refused(&self, optimizer: &str, problem: &str) -> Error {
+        let (shape, name) = (self.parameter.dims(), self.name.as_deref().unwrap_or("without a name"));
+        Error::Argument(format!("{optimizer}: the parameter {name}, {shape:?}, {problem}"))
+    }
+
     /// If the parameter was moved or converted, moves and converts its state accordingly.
     pub(super) fn follow(&mut self, moved: &mut MovedClocks) -> tensor::Result<()> {
         if !self.parameter.is_replaced() {
@@ -184,16 +190,12 @@ impl Groups {
         }
         let is_expanded = |x: &Tensor| x.dims().iter().zip(x.strides()).any(|(&size, &stride)| size > 1 && stride == 0);
         if let Some(expanded) = self.slots().find(|slot| is_expanded(&slot.parameter)) {
-            let (shape, name) = (expanded.parameter.dims(), expanded.name.as_deref().unwrap_or("without a name"));
-            let fix = "make it of a `contiguous` tensor";
-            let problem = "is an expanded view, whose elements share memory";
-            return Err(Error::Argument(format!("{optimizer}: the parameter {name}, {shape:?}, {problem}; {fix}")));
+            let problem = "is an expanded view, whose elements share memory; make it of a `contiguous` tensor";
+            return Err(expanded.refused(optimizer, problem));
         }
         let mut seen = HashSet::new();
         if let Some(again) = self.slots().find(|slot| !seen.insert(slot.parameter.id())) {
-            let (shape, name) = (again.parameter.dims(), again.name.as_deref().unwrap_or("without a name"));
-            let fix = "give each parameter to one group";
-            return Err(Error::Argument(format!("{optimizer}: the parameter {name}, {shape:?}, occurs twice; {fix}")));
+            return Err(again.refused(optimizer, "occurs twice; give each parameter to one group"));
         }
         if seen.is_empty() {
             let fix = "pass `model.parameters()` of a model that has some";
